@@ -1,10 +1,12 @@
 //! `holdfast dev`: a throwaway node or cluster, for trying things out.
 
+use crate::certs;
 use crate::serve::{log_to_stderr, run_node, runtime, stop_signal};
 use crate::stderr::eprint_line;
 use clap::Args;
 use holdfast_server::{
-    ClusterKey, Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Server, ports_are_free,
+    ClusterKey, Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Server, TlsFiles,
+    ports_are_free,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, Write};
@@ -27,6 +29,9 @@ const NODES_MAX: u16 = 9;
 /// The distance between one node's ports and the next node's.
 const PORTS_APART: u16 = 100;
 
+/// How long the certificates of `--tls` are valid.
+const DEV_CERT_DAYS: u64 = 365;
+
 /// How long until a dead node is restarted.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
@@ -39,7 +44,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 Examples:
   holdfast dev                           one node; its data goes when it ends
   holdfast dev --data-dir data           the same, and the data stays
-  holdfast dev --nodes 3                 a cluster of three processes; kill one and see")]
+  holdfast dev --nodes 3                 a cluster of three processes; kill one and see
+  holdfast dev --tls                     the same over TLS, with certificates that it makes")]
 pub(crate) struct Dev {
     /// How many nodes; several run in separate processes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX as i64))]
@@ -51,6 +57,10 @@ pub(crate) struct Dev {
     /// Keep the data here, node K in `node-K`. Default: deleted on exit
     #[arg(long, value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
+    /// Speak TLS on every port, with an authority and certificates made for this run, in `tls` beside
+    /// the nodes' data
+    #[arg(long)]
+    tls: bool,
     /// Don't restart a node that died
     #[arg(long)]
     no_restart: bool,
@@ -69,11 +79,12 @@ impl Dev {
         if last.and_then(|last| last.checked_add(PEER_PORT_ABOVE)).is_none() {
             return Err(format!("--port {} leaves no room for the other ports", self.port));
         }
-        let welcome = self.welcome(&folder, kept);
+        let tls = self.tls.then(|| certificates(&folder)).transpose()?;
+        let welcome = self.welcome(&folder, kept, tls.as_ref());
         if self.nodes == 1 {
-            self.run_one(&folder, &welcome)
+            self.run_one(&folder, &welcome, tls)
         } else {
-            self.run_several(&folder, &welcome)
+            self.run_several(&folder, &welcome, tls.as_ref())
         }
     }
 
@@ -81,28 +92,36 @@ impl Dev {
         self.port + (node - 1) * PORTS_APART
     }
 
-    fn welcome(&self, folder: &Path, kept: bool) -> String {
+    fn welcome(&self, folder: &Path, kept: bool, tls: Option<&TlsFiles>) -> String {
         let mut text = format!("Holdfast {}\n", env!("CARGO_PKG_VERSION"));
         for node in 1..=self.nodes {
             let http = self.http_port(node);
             text += &format!("  node {node}");
             for door in DOORS {
-                text += &format!("   {}127.0.0.1:{}", door.shown_as, http + door.port_above);
+                let shown_as = if tls.is_some() { door.shown_as_tls } else { door.shown_as };
+                text += &format!("   {shown_as}127.0.0.1:{}", http + door.port_above);
             }
             text += &format!("   peers 127.0.0.1:{}\n", http + PEER_PORT_ABOVE);
         }
         let fate = if kept { "it stays" } else { "deleted on exit; --data-dir keeps it" };
-        text += &format!("  data     {} ({fate})\nTry:\n", folder.display());
+        text += &format!("  data     {} ({fate})\n", folder.display());
+        let ca = tls.map(|tls| tls.ca.display().to_string()).unwrap_or_default();
+        if tls.is_some() {
+            text += &format!("  TLS      every port; the authority is {ca}\n");
+        }
+        text += "Try:\n";
         for door in DOORS {
             let port = (self.port + door.port_above).to_string();
-            for example in door.examples {
-                text += &format!("  {}\n", example.replace("{port}", &port));
+            let examples = if tls.is_some() { door.tls_examples } else { door.examples };
+            for example in examples {
+                let example = example.replace("{port}", &port).replace("{ca}", &ca);
+                text += &format!("  {example}\n");
             }
         }
         text + "Press Ctrl-C to stop.\n"
     }
 
-    fn run_one(&self, folder: &Path, welcome: &str) -> Result<(), String> {
+    fn run_one(&self, folder: &Path, welcome: &str, tls: Option<TlsFiles>) -> Result<(), String> {
         let config = Config {
             data_dir: folder.join("node-1"),
             listen: HERE,
@@ -113,6 +132,7 @@ impl Dev {
             key: None,
             first: First::Alone,
             password: None,
+            tls,
         };
         run_node(async {
             let server = Server::start(&config).await?;
@@ -121,7 +141,12 @@ impl Dev {
         })
     }
 
-    fn run_several(&self, folder: &Path, welcome: &str) -> Result<(), String> {
+    fn run_several(
+        &self,
+        folder: &Path,
+        welcome: &str,
+        tls: Option<&TlsFiles>,
+    ) -> Result<(), String> {
         // Checked here so that it is reported once: each node would report it on every restart.
         let ports = (1..=self.nodes).map(|node| self.http_port(node));
         let above: Vec<u16> =
@@ -138,7 +163,7 @@ impl Dev {
             let (stop, stopping) = watch::channel(false);
             let mut nodes = JoinSet::new();
             for node in 1..=self.nodes {
-                let command = self.command(node, folder, &key)?;
+                let command = self.command(node, folder, &key, tls)?;
                 nodes.spawn(keep(node, command, stopping.clone(), !self.no_restart));
             }
             tokio::select! {
@@ -153,7 +178,13 @@ impl Dev {
         })
     }
 
-    fn command(&self, node: u16, folder: &Path, key: &Path) -> Result<Command, String> {
+    fn command(
+        &self,
+        node: u16,
+        folder: &Path,
+        key: &Path,
+        tls: Option<&TlsFiles>,
+    ) -> Result<Command, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let peer = |node| format!("{node}=127.0.0.1:{}", self.http_port(node) + PEER_PORT_ABOVE);
         let members: Vec<String> = (1..=self.nodes).map(peer).collect();
@@ -171,8 +202,25 @@ impl Dev {
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        if let Some(TlsFiles { cert, key, ca, .. }) = tls {
+            command.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key).arg("--tls-ca").arg(ca);
+        }
         Ok(command)
     }
+}
+
+/// The certificates for all nodes, which are made if they are not there yet.
+fn certificates(folder: &Path) -> Result<TlsFiles, String> {
+    let folder = folder.join("tls");
+    let ca = folder.join(certs::CA_CERT);
+    if !ca.exists() {
+        certs::make_ca(&folder)?;
+    }
+    let (cert, key) = (folder.join("node.pem"), folder.join("node-key.pem"));
+    if !cert.exists() {
+        certs::make_node(&folder, "node", &[], DEV_CERT_DAYS)?;
+    }
+    Ok(TlsFiles { cert, key, ca, client_ca: None })
 }
 
 async fn all_ended(nodes: &mut JoinSet<()>) {

@@ -1,6 +1,7 @@
 //! A client for the HTTP API that tries each server in turn until one answers.
 
 use crate::exit::{Exit, Problem};
+use crate::tls_flags::TlsFlags;
 use serde_json::Value;
 use std::io::Read;
 use std::time::Duration;
@@ -25,11 +26,19 @@ pub(crate) const NO_SERVER: &str =
 /// The servers of one cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
-    agent: Agent,
+    /// One for each of `servers`.
+    agents: Vec<Agent>,
     servers: Vec<String>,
     password: Option<String>,
     /// Timeout for calls that don't wait.
     timeout: Duration,
+    tls: TlsFlags,
+}
+
+/// How one server is requested.
+struct Endpoint<'a> {
+    url: String,
+    agent: &'a Agent,
 }
 
 /// A reply, whatever its status.
@@ -39,13 +48,26 @@ struct Reply {
 }
 
 impl Http {
-    pub(crate) fn new(servers: Vec<String>, password: Option<String>) -> Self {
-        let config = Agent::config_builder()
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .http_status_as_error(false)
-            .proxy(None)
-            .build();
-        Self { agent: config.into(), servers, password, timeout: TIMEOUT }
+    pub(crate) fn new(
+        servers: Vec<String>,
+        password: Option<String>,
+        tls: TlsFlags,
+    ) -> Result<Self, Problem> {
+        let agent = |server: &String| {
+            let config = Agent::config_builder()
+                .timeout_connect(Some(CONNECT_TIMEOUT))
+                .http_status_as_error(false)
+                .proxy(None);
+            tls.agent(config, server)
+        };
+        let agents = servers.iter().map(agent).collect::<Result<_, _>>()?;
+        Ok(Self { agents, servers, password, tls, timeout: TIMEOUT })
+    }
+
+    /// Every server, as it must be requested and with the agent for it.
+    fn each_server(&self) -> impl Iterator<Item = Endpoint<'_>> {
+        let agents = self.servers.iter().zip(&self.agents);
+        agents.map(|(server, agent)| Endpoint { url: self.tls.url(server), agent })
     }
 
     pub(crate) fn servers(&self) -> &[String] {
@@ -59,12 +81,15 @@ impl Http {
 
     /// The same for one server only.
     pub(crate) fn at(&self, server: &str) -> Self {
-        Self { servers: vec![server.to_owned()], ..self.clone() }
+        let known = self.servers.iter().position(|known| known == server);
+        let agent = known.and_then(|at| self.agents.get(at)).or_else(|| self.agents.first());
+        let agents = agent.into_iter().cloned().collect();
+        Self { servers: vec![server.to_owned()], agents, ..self.clone() }
     }
 
     pub(crate) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Problem> {
         self.each(Duration::ZERO, |server, timeout| {
-            let mut request = self.agent.get(format!("{server}{path}"));
+            let mut request = server.agent.get(format!("{}{path}", server.url));
             for (key, value) in query {
                 request = request.query(*key, *value);
             }
@@ -93,7 +118,7 @@ impl Http {
         wait: Duration,
     ) -> Result<Value, Problem> {
         self.each(wait, |server, timeout| {
-            let request = self.agent.post(format!("{server}{path}"));
+            let request = server.agent.post(format!("{}{path}", server.url));
             let request = request.config().timeout_global(Some(timeout)).build();
             let request = request.header("authorization", self.bearer());
             request.content_type("application/json").send(body.to_string())
@@ -107,8 +132,8 @@ impl Http {
         query: &[(&str, &str)],
     ) -> Result<impl Read + use<>, Problem> {
         let mut failed = NoServerAnswered::default();
-        for server in &self.servers {
-            let mut request = self.agent.get(format!("{server}{path}"));
+        for server in self.each_server() {
+            let mut request = server.agent.get(format!("{}{path}", server.url));
             for (key, value) in query {
                 request = request.query(*key, *value);
             }
@@ -139,15 +164,15 @@ impl Http {
     fn each(
         &self,
         wait: Duration,
-        ask: impl Fn(&str, Duration) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+        ask: impl Fn(&Endpoint<'_>, Duration) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value, Problem> {
         let timeout = self.timeout.saturating_add(wait);
         let several = self.servers.len() > 1 && wait.is_zero();
         let first = several.then_some(FIRST_ROUND.min(timeout));
         let mut failed = NoServerAnswered::default();
         for timeout in first.into_iter().chain([timeout]) {
-            for server in &self.servers {
-                match ask(server, timeout).map_err(|error| error.to_string()).and_then(read) {
+            for server in self.each_server() {
+                match ask(&server, timeout).map_err(|error| error.to_string()).and_then(read) {
                     Ok(reply) if reply.status == 200 => return Ok(reply.body),
                     Ok(reply) if reply.status == 503 => failed.unavailable = Some(reply),
                     Ok(reply) => return Err(refused(&reply)),

@@ -4,6 +4,7 @@
 
 mod acquire_flags;
 mod bench;
+mod certs;
 mod cluster;
 mod commands;
 mod dev;
@@ -19,6 +20,7 @@ mod server_flags;
 mod settings;
 mod stderr;
 mod table;
+mod tls_flags;
 mod top;
 mod wall;
 
@@ -57,6 +59,9 @@ enum Command {
     ///
     /// Copy its file to every first member of a new cluster: `holdfast new-key > cluster.key`.
     NewKey,
+    /// Make certificates for TLS: an authority, and what it signs for nodes and clients
+    #[command(subcommand)]
+    Certs(certs::Certs),
     /// Start a new single-node cluster from a backup
     Restore(cluster::Restore),
     /// Rejoin a node with damaged data as a new member
@@ -133,6 +138,7 @@ impl Command {
             Self::Dev(dev) => dev.run(),
             Self::Serve(serve) => serve.run(),
             Self::NewKey => cluster::new_key(),
+            Self::Certs(certs) => certs.run(),
             Self::Restore(restore) => restore.run(),
             Self::Rejoin(rejoin) => rejoin.run(),
             Self::AcceptMove(accept) => accept.run(),

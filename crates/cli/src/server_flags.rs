@@ -2,8 +2,10 @@
 
 use crate::exit::{Exit, Problem};
 use crate::http::{self, Http};
+use crate::tls_flags::TlsFlags;
 use clap::Args;
 use holdfast_client::{Error, ErrorCode};
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +33,8 @@ pub(crate) struct ServerFlags {
     /// A file whose first line is the password of the cluster
     #[arg(long, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE", help_heading = "Server")]
     password_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFlags,
 }
 
 impl ServerFlags {
@@ -43,6 +47,11 @@ impl ServerFlags {
     pub(crate) fn password_file(&self) -> Option<PathBuf> {
         let file = self.password_file.as_ref()?;
         Some(std::path::absolute(file).unwrap_or_else(|_| file.clone()))
+    }
+
+    /// For a process with another working directory.
+    pub(crate) fn tls_variables(&self) -> impl Iterator<Item = (&'static str, OsString)> {
+        self.tls.variables()
     }
 
     pub(crate) fn password(&self) -> Result<Option<String>, Problem> {
@@ -64,7 +73,7 @@ impl ServerFlags {
 
     /// For single requests.
     pub(crate) fn http(&self) -> Result<Http, Problem> {
-        Ok(Http::new(self.server.clone(), self.password()?))
+        Http::new(self.server.clone(), self.password()?, self.tls.clone())
     }
 
     /// Opens a session with the native client.
@@ -77,6 +86,7 @@ impl ServerFlags {
         if let Some(password) = self.password()? {
             builder = builder.password(password);
         }
+        builder = self.tls.client(builder)?;
         builder.timeout(TIMEOUT).connect(&self.server).await.map_err(problem)
     }
 }
@@ -106,10 +116,7 @@ fn parse_server(text: &str) -> Result<String, String> {
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: ureq::http::Uri = url.parse().map_err(|_| wrong())?;
     let whole = uri.host().is_some_and(|host| !host.is_empty()) && matches!(uri.path(), "" | "/");
-    if uri.scheme_str() == Some("https") {
-        return Err("TLS is not supported: reach the server over a private network".into());
-    }
-    let fits = whole && uri.scheme_str() == Some("http");
+    let fits = whole && matches!(uri.scheme_str(), Some("http" | "https"));
     if fits { Ok(url.trim_end_matches('/').to_owned()) } else { Err(wrong()) }
 }
 

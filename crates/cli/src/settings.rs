@@ -3,7 +3,7 @@
 
 use crate::door_flags::DoorFlags;
 use clap::Args;
-use holdfast_server::{Config, DOORS, Door, First, Password};
+use holdfast_server::{Config, DOORS, Door, First, Password, TlsFiles};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,20 @@ pub(crate) struct Address {
     /// A file whose first line is the password that every door asks for
     #[arg(long, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE")]
     password_file: Option<PathBuf>,
-    /// Listen beyond this machine without a password
+    /// This node's certificate, as PEM; every port then speaks TLS, and nothing else. `holdfast
+    /// certs` makes one
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_TLS_CERT", help_heading = "TLS")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of that certificate
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_TLS_KEY", help_heading = "TLS")]
+    tls_key: Option<PathBuf>,
+    /// The authority that signs the certificates of all nodes
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_TLS_CA", help_heading = "TLS")]
+    tls_ca: Option<PathBuf>,
+    /// The authority that signs clients' certificates. Default: clients are not asked for one
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_TLS_CLIENT_CA", help_heading = "TLS")]
+    tls_client_ca: Option<PathBuf>,
+    /// Listen beyond this machine without TLS, or without a password
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
     /// The password itself. Only the file can set it: flags and the environment can be seen by
@@ -57,6 +70,10 @@ impl Address {
             // The first source that sets either form wins.
             password: self.password.or(other.password).filter(|_| self.password_file.is_none()),
             password_file: self.password_file.or(other.password_file),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_ca: self.tls_ca.or(other.tls_ca),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             insecure: self.insecure || other.insecure,
         }
     }
@@ -89,6 +106,17 @@ impl Address {
         if let Some(file) = &self.password_file {
             words += &format!(" --password-file {}", file.display());
         }
+        let tls = [
+            ("cert", &self.tls_cert),
+            ("key", &self.tls_key),
+            ("ca", &self.tls_ca),
+            ("client-ca", &self.tls_client_ca),
+        ];
+        for (name, file) in tls {
+            if let Some(file) = file {
+                words += &format!(" --tls-{name} {}", file.display());
+            }
+        }
         if self.insecure {
             words += " --insecure";
         }
@@ -104,6 +132,22 @@ impl Address {
         words + &self.doors.words()
     }
 
+    fn tls(&self) -> Result<Option<TlsFiles>, String> {
+        let files = (self.tls_cert.clone(), self.tls_key.clone(), self.tls_ca.clone());
+        let client_ca = self.tls_client_ca.clone();
+        match (files, client_ca) {
+            ((None, None, None), None) => Ok(None),
+            ((Some(cert), Some(key), Some(ca)), client_ca) => {
+                Ok(Some(TlsFiles { cert, key, ca, client_ca }))
+            }
+            _ => Err(
+                "TLS needs --tls-cert, --tls-key and --tls-ca: `holdfast certs --help` shows how \
+                      to make them"
+                    .to_owned(),
+            ),
+        }
+    }
+
     pub(crate) fn config(&self, data_dir: PathBuf, first: First) -> Result<Config, String> {
         let password = match (&self.password_file, &self.password) {
             (Some(file), _) => Some(Password::read(file)?),
@@ -113,11 +157,20 @@ impl Address {
         let doors = self.doors.addresses();
         let open = DOORS.iter().filter_map(|door| doors.resolve(door, listen, self.port()));
         let beyond = open.map(|address| address.ip()).find(|ip| !ip.is_loopback());
-        if let Some(listen) = beyond.filter(|_| !self.insecure && password.is_none()) {
-            return Err(format!(
-                "listening on {listen} lets anyone who can reach it take and break locks: use \
-                 --password-file FILE, or --insecure if that is intended"
-            ));
+        let tls = self.tls()?;
+        if let Some(listen) = beyond.filter(|_| !self.insecure) {
+            if password.is_none() {
+                return Err(format!(
+                    "listening on {listen} lets anyone who can reach it take and break locks: use \
+                     --password-file FILE, or --insecure if that is intended"
+                ));
+            }
+            if tls.is_none() {
+                return Err(format!(
+                    "listening on {listen} without TLS sends the password in the clear: use \
+                     --tls-cert, --tls-key and --tls-ca, or --insecure if the network is trusted"
+                ));
+            }
         }
         if listen.is_unspecified() && self.advertise.is_none() {
             return Err(format!(
@@ -134,6 +187,7 @@ impl Address {
             key: None,
             first,
             password,
+            tls,
         })
     }
 }
@@ -199,7 +253,7 @@ impl Settings {
 }
 
 /// The keys of a settings file, except the doors'.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 16] = [
     "data_dir",
     "listen",
     "advertise",
@@ -207,6 +261,10 @@ const KEYS: [&str; 12] = [
     "port",
     "password_file",
     "password",
+    "tls_cert",
+    "tls_key",
+    "tls_ca",
+    "tls_client_ca",
     "insecure",
     "cluster_key",
     "node",
@@ -230,6 +288,10 @@ struct File {
     password_file: Option<PathBuf>,
     #[serde(skip_serializing)]
     password: Option<String>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
+    tls_client_ca: Option<PathBuf>,
     insecure: bool,
     cluster_key: Option<PathBuf>,
     node: Option<u64>,
@@ -266,6 +328,10 @@ impl File {
             port: self.port,
             doors: DoorFlags::parse(&self.doors)?,
             password_file: self.password_file,
+            tls_cert: self.tls_cert,
+            tls_key: self.tls_key,
+            tls_ca: self.tls_ca,
+            tls_client_ca: self.tls_client_ca,
             insecure: self.insecure,
             password: self.password.as_deref().map(Password::parse).transpose()?,
         };
@@ -291,6 +357,10 @@ impl File {
             allow_host: address.allow_host,
             password_file: address.password_file,
             password: None,
+            tls_cert: address.tls_cert,
+            tls_key: address.tls_key,
+            tls_ca: address.tls_ca,
+            tls_client_ca: address.tls_client_ca,
             insecure: address.insecure,
             cluster_key,
             node,

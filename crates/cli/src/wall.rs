@@ -15,7 +15,7 @@ pub(crate) fn time(ms: u64) -> String {
 
 /// The date `days` days after 1970-01-01, computed in years that begin in March, so that the leap
 /// day is the last of its year.
-fn date(days: u64) -> (u64, u64, u64) {
+pub(crate) fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;
     let of_era = days % 146_097;

@@ -5,11 +5,12 @@ use crate::code::ErrorCode;
 use crate::driver::Setup;
 use crate::error::{Error, check_size};
 use crate::servers::IntoServers;
+use crate::status::with_causes;
 use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::Endpoint;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// Default: how long a session may be silent before the server ends it.
 const SESSION_TTL: Duration = Duration::from_secs(10);
@@ -48,6 +49,15 @@ pub struct Builder {
     password: Option<String>,
     timeout: Duration,
     tickets_max: usize,
+    tls: Tls,
+}
+
+/// How servers at `https://` addresses are verified, and what they are shown.
+#[derive(Clone, Default)]
+struct Tls {
+    ca: Option<Certificate>,
+    identity: Option<Identity>,
+    server_name: Option<String>,
 }
 
 impl Builder {
@@ -58,6 +68,7 @@ impl Builder {
             password: None,
             timeout: TIMEOUT,
             tickets_max: TICKETS_MAX,
+            tls: Tls::default(),
         }
     }
 
@@ -83,6 +94,29 @@ impl Builder {
         self
     }
 
+    /// The authority that signs the servers' certificates, as PEM; for `https://` addresses.
+    /// Default: those that the system trusts.
+    #[must_use]
+    pub fn ca_certificate(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.tls.ca = Some(Certificate::from_pem(pem));
+        self
+    }
+
+    /// The client's own certificate and its private key, as PEM; for `https://` addresses.
+    #[must_use]
+    pub fn client_certificate(mut self, cert: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        self.tls.identity = Some(Identity::from_pem(cert, key));
+        self
+    }
+
+    /// The name that must be in the servers' certificates; for `https://` addresses. Default: the
+    /// host in the address.
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.tls.server_name = Some(name.into());
+        self
+    }
+
     /// How long to retry when no server answers, for requests without a limit of their own; after
     /// that they fail with [`Error::Unreachable`]. Default: 10s. An acquire that waits in line
     /// continues for as long as its session lives.
@@ -103,8 +137,10 @@ impl Builder {
     /// Connects to one or more servers, and returns once one of them has opened a session.
     pub async fn connect(self, servers: impl IntoServers) -> Result<Client, Error> {
         let servers = servers.into_servers();
-        let servers: Vec<Endpoint> =
-            servers.iter().map(|server| endpoint(server)).collect::<Result<_, Error>>()?;
+        let servers: Vec<Endpoint> = servers
+            .iter()
+            .map(|server| endpoint(server, &self.tls))
+            .collect::<Result<_, Error>>()?;
         if servers.is_empty() {
             let why = "no server was named: give at least one, as in http://127.0.0.1:7400";
             return Err(Error::BadAddress(why.to_owned()));
@@ -124,22 +160,25 @@ impl Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the password.
+        // Without the password and the private key.
         f.debug_struct("Builder")
             .field("ttl", &self.ttl)
             .field("label", &self.label)
-            .field("patience", &self.timeout)
+            .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }
 
-/// `http://host:port`, or without the scheme.
-fn endpoint(server: &str) -> Result<Endpoint, Error> {
+/// `http://host:port`, also without the scheme, or `https://host:port`.
+fn endpoint(server: &str, tls: &Tls) -> Result<Endpoint, Error> {
     let bad = |why: &str| Error::BadAddress(format!("{server}: {why}"));
     let url = match server.split_once("://") {
         None => format!("http://{server}"),
-        Some(("http", _)) => server.to_owned(),
-        Some(_) => return Err(bad("only http:// is supported, as in http://127.0.0.1:7400")),
+        Some(("http" | "https", _)) => server.to_owned(),
+        Some(_) => {
+            let why = "only http:// and https:// are supported, as in http://127.0.0.1:7400";
+            return Err(bad(why));
+        }
     };
     let endpoint = Endpoint::from_shared(url).map_err(|error| bad(&error.to_string()))?;
     let uri = endpoint.uri();
@@ -152,12 +191,34 @@ fn endpoint(server: &str) -> Result<Endpoint, Error> {
         let why = if has_port { "the port must be from 1 to 65535" } else { "the port is missing" };
         return Err(bad(&format!("{why}, as in http://127.0.0.1:7400")));
     }
-    Ok(endpoint
+    let encrypted = uri.scheme_str() == Some("https");
+    let endpoint = endpoint
         .tcp_nodelay(true)
         .connect_timeout(Duration::from_secs(2))
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
-        .keep_alive_while_idle(true))
+        .keep_alive_while_idle(true);
+    if !encrypted {
+        return Ok(endpoint);
+    }
+    endpoint.tls_config(tls.config()).map_err(|error| bad(&with_causes(error.to_string(), &error)))
+}
+
+impl Tls {
+    fn config(&self) -> ClientTlsConfig {
+        let mut config = ClientTlsConfig::new();
+        config = match &self.ca {
+            Some(ca) => config.ca_certificate(ca.clone()),
+            None => config.with_native_roots(),
+        };
+        if let Some(identity) = &self.identity {
+            config = config.identity(identity.clone());
+        }
+        match &self.server_name {
+            Some(name) => config.domain_name(name),
+            None => config,
+        }
+    }
 }
 
 /// The default label: `host:pid`.

@@ -16,7 +16,7 @@ pub(crate) fn unreachable(server: &str, error: &dyn std::error::Error) -> Failur
 }
 
 /// An error with all its causes: the outermost of a failed connection says only that it failed.
-fn with_causes(mut message: String, error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(mut message: String, error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let why = error.to_string();

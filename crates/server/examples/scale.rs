@@ -42,6 +42,7 @@ async fn one_node(folder: &Path, leases: u64) {
         key: None,
         first: First::Alone,
         contact: Contact::default(),
+        tls: None,
     };
     let node = RunningNode::start(&place, listener().await).await.unwrap();
     let begun = Instant::now();
@@ -155,6 +156,7 @@ async fn start_three(folder: &Path) -> Vec<RunningNode> {
             key: Some(key.clone()),
             first: First::Member { node: id, members: members.clone() },
             contact: Contact { peer: address, http: String::new() },
+            tls: None,
         };
         nodes.push(RunningNode::start(&place, listener).await.unwrap());
     }

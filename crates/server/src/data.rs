@@ -4,10 +4,11 @@
 //! anyone, and starts from scratch. From then on every file must be there.
 
 use crate::key::ClusterKey;
-use crate::peers::{Contact, KnownPeers, MemberRequest, Run, join};
+use crate::peers::{Contact, Credentials, KnownPeers, MemberRequest, Run, join};
 use crate::random;
 use crate::restoring;
 use crate::site::{LastStart, Site, Stamp, shared_file};
+use crate::tls::Tls;
 use holdfast_core::{Limits, Restored};
 use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId, Position};
 use holdfast_storage::{self as storage, Fault, FileKind, Identity, Options, RealDisk, WriteError};
@@ -67,12 +68,14 @@ pub struct DataDir {
     pub first: First,
     /// The addresses at which this node is reached.
     pub contact: Contact,
+    /// The certificates that it connects to other nodes with; `None` means no TLS.
+    pub tls: Option<Tls>,
 }
 
 /// An opened folder.
 pub(crate) struct Opened {
     pub(crate) disk: RealDisk,
-    pub(crate) key: ClusterKey,
+    pub(crate) credentials: Credentials,
     pub(crate) node: NodeId,
     /// Which start of the node this is.
     pub(crate) run: Run,
@@ -90,6 +93,10 @@ impl DataDir {
             Some(identity) => self.resume(disk, identity),
             None => self.begin(disk).await,
         }
+    }
+
+    fn credentials(&self, key: &ClusterKey) -> Credentials {
+        Credentials { key: *key, tls: self.tls.clone() }
     }
 
     fn key_path(&self) -> PathBuf {
@@ -133,7 +140,8 @@ impl DataDir {
         self.warn_of_other_members(node, &boot.loaded.cluster, peers.has_begun());
         let number = last.map_or(0, |last| last.number);
         let run = note_start(&disk, number, site.or(last_site), boot.committed())?;
-        Ok(Opened { disk, key, node, run, files, boot, peers })
+        let credentials = self.credentials(&key);
+        Ok(Opened { disk, credentials, node, run, files, boot, peers })
     }
 
     /// Warns that `--node` and `--members` are ignored: they only count on a node's first start.
@@ -203,7 +211,8 @@ impl DataDir {
         let (files, boot) = self.become_node(&disk, &key, node)?;
         let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
         let run = note_start(&disk, 0, Site::of(&self.folder), boot.committed())?;
-        Ok(Opened { disk, key, node, run, files, boot, peers })
+        let credentials = self.credentials(&key);
+        Ok(Opened { disk, credentials, node, run, files, boot, peers })
     }
 
     /// Creates the log, then writes the identity last: from then on every file must be there.
@@ -269,7 +278,7 @@ impl DataDir {
     /// Asks to be added as a member without a vote; [`Joining`] records what is left to do.
     async fn ask_to_join(&self, key: &ClusterKey, addresses: &[String]) -> Result<NodeId, String> {
         let question = MemberRequest::Add { address: self.contact.peer.clone() };
-        join(addresses, key, question).await
+        join(addresses, &self.credentials(key), question).await
     }
 
     /// Turns a folder marked by [`restoring::begin`] into the only node of a new cluster, which

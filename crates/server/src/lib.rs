@@ -21,6 +21,8 @@ mod restoring;
 mod serve;
 mod site;
 mod sockets;
+mod stream;
+mod tls;
 mod uptime;
 
 pub use backup::{Restoration, Source, restore, verify as verify_backup};
@@ -33,3 +35,4 @@ pub use node::RunningNode;
 pub use password::Password;
 pub use peers::{Contact, MemberRequest, Membership, NotDone};
 pub use serve::{Boxed, Config, PEER_PORT_ABOVE, Server, ports_are_free};
+pub use tls::{Tls, TlsFiles};

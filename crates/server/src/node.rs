@@ -41,7 +41,8 @@ pub struct RunningNode {
 impl RunningNode {
     /// Opens the folder and starts the node; peers connect through `listener`.
     pub async fn start(place: &DataDir, listener: TcpListener) -> Result<Self, String> {
-        let Opened { disk, key, node: id, run, files, boot, peers: known } = place.open().await?;
+        let Opened { disk, credentials, node: id, run, files, boot, peers: known } =
+            place.open().await?;
         let config = Config {
             id,
             birth: files.birth(),
@@ -60,7 +61,8 @@ impl RunningNode {
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
         let (birth, contact) = (files.birth(), place.contact.clone());
         let me = Introduction { node: id, birth, contact, run: Some(run), founding: None };
-        let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone(), known));
+        let shared =
+            Arc::new(Shared::new(credentials, me, inbox.clone(), snapshots.clone(), known));
         // Before the first peer can connect.
         shared.learn(node.cluster());
         let peers = Peers::new(shared.clone(), runtime::Handle::current());
@@ -74,6 +76,7 @@ impl RunningNode {
             tokio::spawn(peers::listen(listener, shared, membership.clone())),
             tokio::spawn(keep_stamp(engine.clone(), disk.clone(), run.number)),
         ];
+        tasks.extend(place.tls.clone().map(|tls| tokio::spawn(tls.keep_current())));
         if let Some(joining) = Joining::load(&disk)? {
             tasks.push(tokio::spawn(settle_in(id, joining, membership.clone(), disk.clone())));
         }

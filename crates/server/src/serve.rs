@@ -2,12 +2,13 @@
 
 use crate::data::{DataDir, First, PID_FILE};
 use crate::doors::{
-    ConnectionLimit, Context, DOORS, Door, DoorAddresses, Opening, connections_max,
+    ConnectionLimit, Context, DOORS, Door, DoorAddresses, Listener, Opening, connections_max,
 };
 use crate::engine::StopReason;
 use crate::node::RunningNode;
 use crate::password::Password;
 use crate::peers::Contact;
+use crate::tls::{Tls, TlsFiles};
 use holdfast_node::NodeId;
 use std::fs;
 use std::io;
@@ -38,6 +39,8 @@ pub struct Config {
     pub first: First,
     /// The password that every door requires; `None` means no authentication.
     pub password: Option<Password>,
+    /// The certificates of this node; `None` means that nothing is encrypted.
+    pub tls: Option<TlsFiles>,
 }
 
 /// The peer port is this many above the HTTP port.
@@ -67,7 +70,8 @@ impl Config {
             (None, IpAddr::V6(ip)) => format!("[{ip}]"),
         };
         let peer = format!("{host}:{}", self.peer_port()?);
-        Ok(Contact { peer, http: format!("http://{host}:{}", self.port) })
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(Contact { peer, http: format!("{scheme}://{host}:{}", self.port) })
     }
 
     /// Where the node's data is, and how to start if there is none.
@@ -77,6 +81,7 @@ impl Config {
             key: self.key.clone(),
             first: self.first.clone(),
             contact: self.contact()?,
+            tls: self.tls.clone().map(Tls::load).transpose()?,
         })
     }
 }
@@ -104,7 +109,8 @@ impl Server {
             listeners.push((door, bind_door(door, address).await?));
         }
         let peers = bind(config.listen, config.peer_port()?).await?;
-        let running = RunningNode::start(&config.place()?, peers).await?;
+        let place = config.place()?;
+        let running = RunningNode::start(&place, peers).await?;
         let pid_file = config.data_dir.join(PID_FILE);
         fs::write(&pid_file, format!("{}\n", std::process::id()))
             .map_err(|error| format!("can't write {}: {error}", pid_file.display()))?;
@@ -118,6 +124,12 @@ impl Server {
         let mut doors = JoinSet::new();
         for (door, listener) in listeners {
             let metrics = running.metrics.door(door.name);
+            let listener = match &place.tls {
+                None => listener.into(),
+                Some(tls) => {
+                    Listener::with_tls(listener, tls.clone(), door.accepting, door.needs_tls)
+                }
+            };
             let serving = (door.serve)(Opening {
                 listener,
                 limit: ConnectionLimit { connections_max, metrics },

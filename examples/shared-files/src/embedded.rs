@@ -28,6 +28,7 @@ impl Holdfast {
                 key: None,
                 first: First::Alone,
                 password: None,
+                tls: None,
             };
             match Server::start(&config).await {
                 Ok(server) => {

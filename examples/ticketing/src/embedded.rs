@@ -84,6 +84,7 @@ fn config(folder: &Path, port: u16) -> Config {
         key: None,
         first: First::Alone,
         password: None,
+        tls: None,
     }
 }
 

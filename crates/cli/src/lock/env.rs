@@ -57,6 +57,7 @@ pub(super) fn native(
     if let Some(file) = server.password_file() {
         variables.push(("HOLDFAST_PASSWORD_FILE", Some(file.into())));
     }
+    variables.extend(server.tls_variables().map(|(name, value)| (name, Some(value))));
     let ending = guard.ending();
     variables.extend([
         (ENDED, Some(ending.map_or(String::new(), |ending| ending.how.to_string()).into())),

@@ -1,6 +1,7 @@
 //! Where the lock of `holdfast lock` is: on Holdfast servers, or on another engine (`--on`).
 
 use crate::server_flags::ServerFlags;
+use crate::tls_flags::TLS_FLAGS;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
@@ -42,8 +43,8 @@ impl Engine {
 impl FromArgMatches for LockTarget {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-        let for_servers =
-            ["server", "password_file"].into_iter().find(|flag| typed(flag)).map(flag_name);
+        let for_servers = ["server", "password_file"].into_iter().chain(TLS_FLAGS);
+        let for_servers = for_servers.into_iter().find(|flag| typed(flag)).map(flag_name);
         if let Some(flag) = for_servers.as_ref().filter(|_| typed(ON_ID)) {
             let why = format!(
                 "{flag} is for Holdfast servers, and can't be used with --on: what an engine needs is \

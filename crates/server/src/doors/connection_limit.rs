@@ -1,16 +1,15 @@
 //! Limits how many client connections a door may have, whatever its protocol.
 
-use super::DOORS;
+use super::{DOORS, Listener};
 use crate::activity::{Activity, IdleSet};
 use crate::metrics::DoorMetrics;
-use crate::sockets::prepare;
+use crate::stream::Stream;
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -123,10 +122,10 @@ impl Admission {
 /// it is evicted. If none is idle, `refuse` gets the new connection, and a short time to send the
 /// reason.
 pub(crate) async fn serve<T, R>(
-    listener: TcpListener,
+    listener: Listener,
     limit: ConnectionLimit,
-    talk: impl Fn(TcpStream, Arc<Activity>) -> T,
-    refuse: impl Fn(TcpStream, Arc<Activity>) -> R,
+    talk: impl Fn(Stream, Arc<Activity>) -> T,
+    refuse: impl Fn(Stream, Arc<Activity>) -> R,
 ) -> io::Result<()>
 where
     T: Future<Output = ()> + Send + 'static,
@@ -142,14 +141,13 @@ where
             Some(_) = connections.join_next() => continue,
         };
         let stream = match accepted {
-            Ok((stream, _)) => stream,
+            Ok(stream) => stream,
             Err(error) => {
                 hold_on(&error, &mut warned).await;
                 continue;
             }
         };
         if let Some(admission) = places.admit() {
-            prepare(&stream);
             let open = limit.metrics.connections.clone();
             let talking = talk(stream, admission.activity.clone());
             connections.spawn(async move {
@@ -191,7 +189,7 @@ impl Drop for Counted {
 }
 
 /// Sends the reason and closes the connection.
-pub(crate) async fn turn_away(mut stream: TcpStream, why: &'static [u8]) {
+pub(crate) async fn turn_away(mut stream: Stream, why: &'static [u8]) {
     let tell = async {
         stream.write_all(why).await?;
         stream.shutdown().await?;

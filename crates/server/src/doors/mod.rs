@@ -16,22 +16,24 @@ mod address;
 mod connection_limit;
 mod grpc;
 mod http;
+mod listener;
 mod memory;
 mod redis;
 mod zookeeper;
 
 pub use address::{DoorAddress, DoorAddresses};
 pub(crate) use connection_limit::{ConnectionLimit, connections_max};
+pub(crate) use listener::Listener;
 
 use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::password::Password;
 use crate::peers::Membership;
 use crate::serve::Boxed;
+use crate::tls::Accepting;
 use holdfast_node::NodeId;
 use std::io;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 
 /// All doors. The first can't be disabled or moved: its port is the base for the others.
 pub const DOORS: &[Door] = &[http::DOOR, redis::DOOR, zookeeper::DOOR];
@@ -49,8 +51,16 @@ pub struct Door {
     pub setting: Option<DoorSetting>,
     /// Precedes its address in the list that `holdfast dev` prints.
     pub shown_as: &'static str,
+    /// The same if it speaks TLS.
+    pub shown_as_tls: &'static str,
     /// Commands that `holdfast dev` suggests; `{port}` stands for the door's port.
     pub examples: &'static [&'static str],
+    /// The same over TLS; `{ca}` stands for the file of the authority.
+    pub tls_examples: &'static [&'static str],
+    /// What its clients speak over TLS.
+    pub(crate) accepting: Accepting,
+    /// Sent to a client that does not speak TLS, if the door does.
+    pub(crate) needs_tls: &'static [u8],
     /// Serves until the future is dropped, which also drops every connection.
     pub(crate) serve: fn(Opening) -> Boxed<'static, io::Result<()>>,
 }
@@ -78,7 +88,7 @@ pub(crate) struct Context {
 
 /// Everything a door is opened with.
 pub(crate) struct Opening {
-    pub(crate) listener: TcpListener,
+    pub(crate) listener: Listener,
     pub(crate) limit: ConnectionLimit,
     pub(crate) context: Context,
     /// Required at every door; `None` means no authentication.

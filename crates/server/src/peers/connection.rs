@@ -6,6 +6,8 @@ use super::handshake::{
 use crate::key::ClusterKey;
 use crate::random;
 use crate::sockets;
+use crate::stream::Stream;
+use crate::tls::Tls;
 use holdfast_node::NodeId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +26,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running node answers a hello immediately.
 const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How a node proves that it belongs to the cluster.
+#[derive(Clone)]
+pub(crate) struct Credentials {
+    pub(crate) key: ClusterKey,
+    /// `None` means that connections between nodes are not encrypted.
+    pub(crate) tls: Option<Tls>,
+}
 
 /// Why a connection could not be made.
 #[derive(Debug)]
@@ -124,19 +134,27 @@ pub(crate) async fn write<T: Serialize>(
 /// Dials another node. Both sides prove to each other that they belong to the cluster.
 pub(crate) async fn dial(
     address: &str,
-    key: &ClusterKey,
+    credentials: &Credentials,
     me: Option<&Introduction>,
     to: Option<NodeId>,
     purpose: Purpose,
-) -> Result<(TcpStream, Introduction), NoConnection> {
+) -> Result<(Stream, Introduction), NoConnection> {
+    let Credentials { key, tls } = credentials;
     let nonce = random::bytes();
     let hello = Hello { purpose, cluster: key.cluster, from: me.cloned(), to, nonce };
     let dialed = timeout(HANDSHAKE_TIMEOUT, async {
         let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
-        let mut stream = connected
+        let tcp = connected
             .map_err(|_| format!("no reply from {address}"))?
             .map_err(|error| format!("no reply from {address}: {error}"))?;
-        sockets::prepare_for_peer(&stream);
+        sockets::prepare_for_peer(&tcp);
+        let mut stream = match tls {
+            None => tcp.into(),
+            Some(tls) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                tls.dial(tcp, host).map_err(|why| format!("{address}: {why}"))?
+            }
+        };
         let there = introduce(&mut stream, key, &hello).await.map_err(|error| match error {
             NoConnection::Because(why) => NoConnection::Because(format!("{address}: {why}")),
             refused => refused,

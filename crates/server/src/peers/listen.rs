@@ -12,11 +12,13 @@ use super::throttle::{SUMMARY_EVERY, Throttle};
 use crate::activity::{Activity, IdleSet};
 use crate::engine::{Post, StopReason};
 use crate::sockets;
+use crate::stream::Stream;
+use crate::tls::Accepting;
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::{interval, sleep};
 
 /// Connections that have not yet proved that they belong to the cluster, which bounds what a flood
@@ -65,10 +67,14 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
             tracing::warn!("{TOO_MANY}");
         }
         let stranger = strangers.enter();
+        let stream = match &shared.credentials.tls {
+            None => Ok(stream.into()),
+            Some(tls) => tls.accept(stream, Accepting::Peer, b""),
+        };
+        let Ok(mut stream) = stream else { continue };
         let (shared, membership) = (shared.clone(), membership.clone());
         let throttle = throttle.clone();
         tokio::spawn(async move {
-            let mut stream = stream;
             match meet(&mut stream, &shared, &stranger).await {
                 Ok(met) => serve(stream, met, shared, membership).await,
                 Err(why) => {
@@ -84,12 +90,12 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
 /// Runs the handshake with a dialer. Once it has proved that it belongs to the cluster, it no
 /// longer counts as a stranger.
 async fn meet(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     shared: &Shared,
     stranger: &Arc<Activity>,
 ) -> Result<AdmittedPeer, String> {
     let hello = tokio::select! {
-        accepted = accept(stream, &shared.key) => accepted?,
+        accepted = accept(stream, &shared.credentials.key) => accepted?,
         () = stranger.evicted() => return Err("it did not identify itself, and others came".to_owned()),
     };
     stranger.keep();
@@ -168,7 +174,7 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     (verdict, None)
 }
 
-async fn serve(stream: TcpStream, met: AdmittedPeer, shared: Arc<Shared>, membership: Membership) {
+async fn serve(stream: Stream, met: AdmittedPeer, shared: Arc<Shared>, membership: Membership) {
     let AdmittedPeer { hello, alive, number } = met;
     let from = hello.from.map(|from| {
         shared.met(from.node, from.contact);
@@ -188,7 +194,7 @@ async fn serve(stream: TcpStream, met: AdmittedPeer, shared: Arc<Shared>, member
 }
 
 async fn receive_messages(
-    stream: TcpStream,
+    stream: Stream,
     from: NodeId,
     number: u64,
     alive: Alive,
@@ -207,7 +213,7 @@ async fn receive_messages(
 }
 
 async fn receive_each(
-    stream: TcpStream,
+    stream: Stream,
     from: NodeId,
     peer_activity: &PeerActivity,
     shared: &Shared,

@@ -1,16 +1,15 @@
 //! Membership changes: any node accepts the question, the leader decides.
 
 use super::Shared;
-use super::connection;
+use super::connection::{self, Credentials};
 use super::handshake::{Contact, Purpose};
 use crate::engine::Engine;
-use crate::key::ClusterKey;
+use crate::stream::Stream;
 use holdfast_gateway::SubmitError;
 use holdfast_node::{Change, Cluster, Member, Node, NodeId, NotChanged};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long to look for a leader that answers a question.
@@ -391,7 +390,7 @@ fn stopped(trouble: SubmitError) -> String {
 }
 
 /// Answers another node's question; refers it to the leader if that is not this node.
-pub(super) async fn answer(mut stream: TcpStream, membership: &Membership) -> Result<(), String> {
+pub(super) async fn answer(mut stream: Stream, membership: &Membership) -> Result<(), String> {
     let question = timeout(TIMEOUT, connection::read::<MemberRequest>(&mut stream)).await;
     let question = question.map_err(|_| "it sent no request".to_owned())??;
     let engine = &membership.engine;
@@ -405,7 +404,7 @@ pub(super) async fn answer(mut stream: TcpStream, membership: &Membership) -> Re
     connection::write(&mut stream, &reply).await
 }
 
-async fn put(mut stream: TcpStream, question: &MemberRequest) -> Result<LeaderReply, String> {
+async fn put(mut stream: Stream, question: &MemberRequest) -> Result<LeaderReply, String> {
     let answered = timeout(TIMEOUT, async {
         connection::write(&mut stream, question).await?;
         connection::read(&mut stream).await
@@ -416,7 +415,7 @@ async fn put(mut stream: TcpStream, question: &MemberRequest) -> Result<LeaderRe
 /// Asks the members from outside the cluster: for a node that is not a member yet, or not running.
 pub(crate) async fn join(
     addresses: &[String],
-    key: &ClusterKey,
+    credentials: &Credentials,
     question: MemberRequest,
 ) -> Result<NodeId, String> {
     let until = Instant::now() + TIMEOUT;
@@ -424,10 +423,11 @@ pub(crate) async fn join(
     let mut why = "no address of a member was given".to_owned();
     while Instant::now() < until {
         for address in candidates.clone() {
-            let reply = match connection::dial(&address, key, None, None, Purpose::Members).await {
-                Ok((stream, _)) => put(stream, &question).await,
-                Err(refused) => Err(refused.to_string()),
-            };
+            let reply =
+                match connection::dial(&address, credentials, None, None, Purpose::Members).await {
+                    Ok((stream, _)) => put(stream, &question).await,
+                    Err(refused) => Err(refused.to_string()),
+                };
             match reply {
                 Ok(LeaderReply::Done(node)) => return Ok(node),
                 Ok(LeaderReply::Refused(why)) => return Err(why),

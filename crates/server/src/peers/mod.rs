@@ -22,7 +22,8 @@ pub use members::{MemberRequest, Membership, NotDone};
 pub(crate) use members::{NO_MAJORITY, NOT_COMMITTABLE, join};
 
 use crate::engine::{Inbox, Post, Snapshots};
-use crate::key::ClusterKey;
+use crate::stream::Stream;
+pub(crate) use connection::Credentials;
 use connection::NoConnection;
 use handshake::Purpose;
 use holdfast_node::{Cluster, Input, Member, NodeId, PeerMessage, RaftMessage};
@@ -31,12 +32,11 @@ use peer_connections::PeerConnections;
 use runs::{Alive, Runs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::net::TcpStream;
 use tokio::runtime;
 
 /// The state that all peer connections of this node share.
 pub(crate) struct Shared {
-    pub(crate) key: ClusterKey,
+    pub(crate) credentials: Credentials,
     pub(crate) me: Introduction,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) snapshots: Arc<Snapshots>,
@@ -67,7 +67,7 @@ impl AddressBook {
 
 impl Shared {
     pub(crate) fn new(
-        key: ClusterKey,
+        credentials: Credentials,
         me: Introduction,
         inbox: Arc<Inbox>,
         snapshots: Arc<Snapshots>,
@@ -75,7 +75,7 @@ impl Shared {
     ) -> Self {
         let (book, runs) = (AddressBook::of(&known), Runs::of(&known));
         let (book, peer_activity) = (Mutex::new(book), Mutex::default());
-        Self { key, me, inbox, snapshots, known, book, runs, peer_activity }
+        Self { credentials, me, inbox, snapshots, known, book, runs, peer_activity }
     }
 
     fn book(&self) -> MutexGuard<'_, AddressBook> {
@@ -149,14 +149,15 @@ impl Shared {
 
     /// Connects to another node. The connection is valid until another process takes that node's
     /// place.
-    async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<(TcpStream, Alive), NoConnection> {
+    async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<(Stream, Alive), NoConnection> {
         let contact = self.contact_of(to);
         let contact = contact.ok_or_else(|| format!("the address of node {to} is unknown"))?;
         // Once the cluster has started, there is no need to compare first members any more.
         let founding = (!self.known.has_begun()).then(|| self.book().voters.clone());
         let me = Introduction { founding, ..self.me.clone() };
         let (stream, there) =
-            connection::dial(&contact.peer, &self.key, Some(&me), Some(to), purpose).await?;
+            connection::dial(&contact.peer, &self.credentials, Some(&me), Some(to), purpose)
+                .await?;
         if self.was_reborn(to, there.birth) || !self.note_folder(&there).await? {
             return Err(format!("node {to} at {} has lost its folder", contact.peer).into());
         }

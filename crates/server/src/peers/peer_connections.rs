@@ -7,12 +7,12 @@ use super::connection::NoConnection;
 use super::handshake::Purpose;
 use super::peer_activity::PeerActivity;
 use crate::engine::{Post, StopReason};
+use crate::stream::Stream;
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -112,7 +112,7 @@ struct PeerConnection {
 
 #[derive(Default)]
 struct ConnectionState {
-    stream: Option<Arc<TcpStream>>,
+    stream: Option<Arc<Stream>>,
     /// Queued frames; while connected, the first may have been sent in part.
     unsent: Vec<u8>,
     /// Since when messages have gone unanswered, as of the task's last check.
@@ -143,8 +143,9 @@ impl PeerConnection {
         if !begun && state.unsent.len() + rest.len() > UNSENT_BYTES_MAX {
             return false;
         }
-        if !rest.is_empty() {
-            state.unsent.extend_from_slice(rest);
+        let encrypted = state.stream.as_ref().is_some_and(|stream| stream.has_unsent());
+        state.unsent.extend_from_slice(rest);
+        if encrypted || !rest.is_empty() {
             self.bell.notify_one();
         }
         true
@@ -161,7 +162,7 @@ impl PeerConnection {
     }
 
     /// Sends some of what is queued; returns false once nothing is left.
-    fn send_queued(&self, stream: &TcpStream) -> Result<bool, String> {
+    fn send_queued(&self, stream: &Stream) -> Result<bool, String> {
         let mut state = self.state();
         if !state.unsent.is_empty() {
             match stream.try_write(&state.unsent) {
@@ -240,7 +241,7 @@ impl ConnectionTask {
 
     /// Sends what is queued whenever there is something, until the line is closed or the connection
     /// fails.
-    async fn talk(&self, stream: &TcpStream) -> Result<(), String> {
+    async fn talk(&self, stream: &Stream) -> Result<(), String> {
         let peer_activity = self.shared.peer_activity(self.to);
         let since = Instant::now();
         loop {
@@ -270,7 +271,7 @@ impl ConnectionTask {
 }
 
 /// Resolves when the other side closes the connection, on which it never sends anything.
-async fn hung_up(stream: &TcpStream) {
+async fn hung_up(stream: &Stream) {
     while stream.readable().await.is_ok() {
         match stream.try_read(&mut [0]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}

@@ -164,8 +164,13 @@ impl Shared {
     async fn who_answers(&self, node: NodeId, address: &str) -> Option<Option<Run>> {
         // For a connection of this purpose the other side probes nobody, so that no two nodes wait
         // for each other.
-        let dialed =
-            connection::dial(address, &self.key, Some(&self.me), Some(node), Purpose::Members);
+        let dialed = connection::dial(
+            address,
+            &self.credentials,
+            Some(&self.me),
+            Some(node),
+            Purpose::Members,
+        );
         let (_, there) = timeout(PROBE_TIMEOUT, dialed).await.ok()?.ok()?;
         (there.node == node).then_some(there.run)
     }

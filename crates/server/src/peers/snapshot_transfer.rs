@@ -4,13 +4,13 @@
 use super::Shared;
 use super::handshake::Purpose;
 use crate::engine::{NotTaken, Piece, Post, StopReason};
+use crate::stream::{BlockingStream, Stream};
 use holdfast_node::{Input, NodeId, RaftMessage};
 use holdfast_storage::{PIECE_BYTES_MAX, Position};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
 /// A side that is silent for this long is gone. The receiver's sync and load fall into it too.
@@ -52,7 +52,7 @@ pub(super) async fn send(shared: Arc<Shared>, to: NodeId, message: RaftMessage) 
     shared.notify_node(Input::SnapshotSent { to, arrived: sent.is_ok() });
 }
 
-fn send_all(stream: TcpStream, shared: &Shared, message: RaftMessage) -> Result<u64, String> {
+fn send_all(stream: Stream, shared: &Shared, message: RaftMessage) -> Result<u64, String> {
     let mut stream = blocking(stream)?;
     let reader = shared.snapshots.latest().map_err(|fault| fault.to_string())?;
     let reader = reader.ok_or("there is no snapshot")?;
@@ -76,7 +76,7 @@ fn send_all(stream: TcpStream, shared: &Shared, message: RaftMessage) -> Result<
 }
 
 /// Receives a snapshot, makes it durable and hands it to the loop.
-pub(super) async fn receive(stream: TcpStream, shared: Arc<Shared>) -> Result<(), String> {
+pub(super) async fn receive(stream: Stream, shared: Arc<Shared>) -> Result<(), String> {
     let received = spawn_blocking(move || receive_all(stream, &shared));
     let received = received.await.unwrap_or_else(|_| Err("its thread is gone".to_owned()));
     if let Err(why) = &received {
@@ -85,7 +85,7 @@ pub(super) async fn receive(stream: TcpStream, shared: Arc<Shared>) -> Result<()
     received
 }
 
-fn receive_all(stream: TcpStream, shared: &Shared) -> Result<(), String> {
+fn receive_all(stream: Stream, shared: &Shared) -> Result<(), String> {
     let mut stream = blocking(stream)?;
     let head: Head = postcard::from_bytes(&read(&mut stream)?).map_err(|e| e.to_string())?;
     let Head { message, index, term, meta } = head;
@@ -115,17 +115,11 @@ fn receive_all(stream: TcpStream, shared: &Shared) -> Result<(), String> {
     stream.write_all(&[ARRIVED]).map_err(|error| error.to_string())
 }
 
-fn blocking(stream: TcpStream) -> Result<std::net::TcpStream, String> {
-    let stream = stream.into_std().and_then(|stream| {
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(stream)
-    });
-    stream.map_err(|error| error.to_string())
+fn blocking(stream: Stream) -> Result<BlockingStream, String> {
+    stream.into_blocking(TIMEOUT).map_err(|error| error.to_string())
 }
 
-fn write(stream: &mut std::net::TcpStream, parts: &[&[u8]]) -> Result<(), String> {
+fn write(stream: &mut BlockingStream, parts: &[&[u8]]) -> Result<(), String> {
     let length = parts.iter().map(|part| part.len()).sum::<usize>();
     let length = u32::try_from(length).map_err(|error| error.to_string())?;
     let mut all = |bytes: &[u8]| stream.write_all(bytes).map_err(|error| error.to_string());
@@ -133,7 +127,7 @@ fn write(stream: &mut std::net::TcpStream, parts: &[&[u8]]) -> Result<(), String
     parts.iter().try_for_each(|part| all(part))
 }
 
-fn read(stream: &mut std::net::TcpStream) -> Result<Vec<u8>, String> {
+fn read(stream: &mut BlockingStream) -> Result<Vec<u8>, String> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).map_err(|error| error.to_string())?;
     let length = u32::from_le_bytes(length) as usize;

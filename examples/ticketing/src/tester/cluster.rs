@@ -45,6 +45,7 @@ impl Node {
             key: Some(self.cluster_key),
             first: First::Member { node: NodeId(self.node), members: members.collect() },
             password: None,
+            tls: None,
         };
         let server = Server::start(&config).await?;
         server.run(std::future::pending()).await

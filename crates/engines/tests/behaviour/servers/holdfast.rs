@@ -81,6 +81,7 @@ impl Node {
                 key: None,
                 first: First::Alone,
                 password: None,
+                tls: None,
             };
             // Another process may have taken a port in the meantime.
             let Ok(running) = Running::start(&config) else { continue };
@@ -206,6 +207,7 @@ pub(crate) async fn serve(folder: &Path, ports: &[u16], node: u64) -> Server {
         key: Some(folder.join("cluster.key")),
         first: First::Member { node: NodeId(node), members },
         password: None,
+        tls: None,
     };
     Server::start(&config).await.unwrap()
 }

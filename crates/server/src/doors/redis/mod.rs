@@ -4,6 +4,7 @@
 mod serve;
 
 use super::{Door, DoorSetting};
+use crate::tls::Accepting;
 
 pub(super) const DOOR: Door = Door {
     name: "redis",
@@ -14,6 +15,10 @@ pub(super) const DOOR: Door = Door {
         help: "The address for Redis clients: IP:PORT, or off. Default: the next port",
     }),
     shown_as: "redis ",
+    shown_as_tls: "rediss ",
     examples: &["redis-cli -p {port} set seat-12B ana nx px 15000"],
+    tls_examples: &["redis-cli --tls --cacert {ca} -p {port} set seat-12B ana nx px 15000"],
+    accepting: Accepting::Door,
+    needs_tls: b"-ERR this port requires TLS: use rediss://, or redis-cli --tls\r\n",
     serve: |opening| Box::pin(serve::serve(opening)),
 };

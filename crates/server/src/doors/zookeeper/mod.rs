@@ -4,6 +4,7 @@
 mod serve;
 
 use super::{Door, DoorSetting};
+use crate::tls::Accepting;
 
 pub(super) const DOOR: Door = Door {
     name: "zookeeper",
@@ -14,9 +15,16 @@ pub(super) const DOOR: Door = Door {
         help: "Where ZooKeeper clients come in, if not two ports above HTTP: IP:PORT, or off",
     }),
     shown_as: "zookeeper ",
+    shown_as_tls: "zookeeper ",
     examples: &[
         "python3 -c \"from kazoo.client import KazooClient as K; k = K('127.0.0.1:{port}'); \
                  k.start(); k.Lock('/seat-12C').acquire(); input('held')\"",
     ],
+    tls_examples: &["python3 -c \"from kazoo.client import KazooClient as K; \
+         k = K('127.0.0.1:{port}', use_ssl=True, ca='{ca}'); k.start(); \
+         k.Lock('/seat-12C').acquire(); input('held')\""],
+    accepting: Accepting::Door,
+    // Its clients expect a frame, not a text.
+    needs_tls: b"",
     serve: |opening| Box::pin(serve::serve(opening)),
 };

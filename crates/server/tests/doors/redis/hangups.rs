@@ -50,6 +50,7 @@ impl Member {
             key: Some(folder.join("cluster.key")),
             first: First::Member { node: members[at].0, members },
             password: None,
+            tls: None,
         };
         let runtime = Runtime::new().unwrap();
         let server = runtime.block_on(Server::start(&config))?;

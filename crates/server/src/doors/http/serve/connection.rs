@@ -3,14 +3,13 @@
 
 use super::socket::SharedSocket;
 use crate::activity::{Activity, Busy};
+use crate::stream::Stream;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use rustix::io::ioctl_fionread;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -134,7 +133,7 @@ impl Watched {
 }
 
 fn unread(socket: &SharedSocket) -> u64 {
-    ioctl_fionread(&socket.stream).unwrap_or_default()
+    socket.stream.unread()
 }
 
 /// Whether so much is unread that the end of the connection might not be noticed: a lot, or
@@ -159,7 +158,7 @@ async fn stuffed(socket: &SharedSocket, unread_for: Duration) {
 
 /// Resolves when the other side has closed the connection or its sending half, even if there is
 /// unread data.
-async fn closed_by_peer(stream: &TcpStream) {
+async fn closed_by_peer(stream: &Stream) {
     // This is the only interest that reports the end but not readable data; urgent data is not
     // reported, because the socket is not registered for it.
     if stream.ready(tokio::io::Interest::PRIORITY).await.is_err() {

@@ -4,9 +4,11 @@
 
 use super::socket::{SharedSocket, Socket};
 use crate::activity::Activity;
+use crate::doors::Listener;
 use crate::doors::connection_limit::{self, ConnectionLimit};
 use crate::doors::http::serve::connection::Connection;
 use crate::sockets::ALIVE_AFTER;
+use crate::stream::Stream;
 use axum::Router;
 use axum::http::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -17,7 +19,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 use tonic::codegen::Service;
 
@@ -36,7 +37,7 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Serves until the future is dropped, which also drops every connection. Connections beyond the
 /// limit are served by `when_full`, for a short time.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     router: Router,
     when_full: Router,
     limit: ConnectionLimit,
@@ -72,7 +73,7 @@ where
     }
 }
 
-async fn talk(stream: TcpStream, router: Router, activity: Arc<Activity>, idle_timeout: Duration) {
+async fn talk(stream: Stream, router: Router, activity: Arc<Activity>, idle_timeout: Duration) {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -132,6 +133,7 @@ mod tests {
     use axum::routing::get;
     use std::net::SocketAddr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{sleep, timeout};
 
     /// Nothing here takes this long unless it is broken.
@@ -157,7 +159,7 @@ mod tests {
         let metrics = DoorMetrics::default();
         let limit = ConnectionLimit { connections_max, metrics: metrics.clone() };
         let full = request_limit::when_full(alive());
-        tokio::spawn(serve(listener, router, full, limit, idle_timeout));
+        tokio::spawn(serve(listener.into(), router, full, limit, idle_timeout));
         (address, metrics)
     }
 

@@ -1,7 +1,7 @@
 //! A socket shared by two tasks: one serves it, the other waits for its end. A client that accepts
 //! no data for too long is given up.
 
-use rustix::net::{Shutdown, shutdown};
+use crate::stream::Stream;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 /// How long a client may accept nothing of what is written.
@@ -17,12 +16,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What both tasks share.
 pub(crate) struct SharedSocket {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     write_is_stalled: AtomicBool,
 }
 
 impl SharedSocket {
-    pub(crate) fn new(stream: TcpStream) -> Arc<Self> {
+    pub(crate) fn new(stream: Stream) -> Arc<Self> {
         Arc::new(Self { stream, write_is_stalled: AtomicBool::new(false) })
     }
 
@@ -47,7 +46,7 @@ impl Socket {
     fn write(
         &mut self,
         context: &mut Context<'_>,
-        attempt: impl Fn(&TcpStream) -> io::Result<usize>,
+        attempt: impl Fn(&Stream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         while self.shared.stream.poll_write_ready(context)?.is_ready() {
             match attempt(&self.shared.stream) {
@@ -91,12 +90,12 @@ impl AsyncWrite for Socket {
         self.write(context, |stream| stream.try_write(bytes))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.stream.poll_sent(context)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(shutdown(&self.shared.stream, Shutdown::Write).map_err(io::Error::from))
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.stream.poll_close(context)
     }
 
     fn poll_write_vectored(

@@ -8,6 +8,7 @@ use super::wire::{Event, OUT_BYTES, Wire};
 use super::work::Work;
 use crate::activity::Activity;
 use crate::engine::{AcquireResult, TIMEOUT_OF_THE_LOOP};
+use crate::stream::Stream;
 use bytes::Bytes;
 use holdfast_core::{EndReason, LockName, TicketStatus};
 use holdfast_gateway::{SubmitError, Topic};
@@ -20,7 +21,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -69,7 +69,7 @@ enum Next {
 }
 
 impl Connection {
-    pub(super) fn new(door: Arc<Door>, stream: TcpStream, activity: Arc<Activity>) -> Self {
+    pub(super) fn new(door: Arc<Door>, stream: Stream, activity: Arc<Activity>) -> Self {
         let client = door.add_client();
         let (work, line) = new_line(&door);
         Self {

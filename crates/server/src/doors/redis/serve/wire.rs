@@ -2,6 +2,7 @@
 
 use crate::doors::memory::Share;
 use crate::engine::{Engine, Subscriber};
+use crate::stream::Stream;
 use bytes::BytesMut;
 use holdfast_gateway::{Published, SessionEvent};
 use holdfast_redis::client::Client;
@@ -10,7 +11,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How much is read at once: normally, and from a client that sends more.
@@ -35,7 +35,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A socket with its buffers.
 pub(super) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     pub(super) buffer: BytesMut,
     pub(super) out: Vec<u8>,
     /// How much of `out` has been written.
@@ -59,7 +59,7 @@ pub(super) enum Event {
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, share: Share) -> Self {
+    pub(super) fn new(stream: Stream, share: Share) -> Self {
         Self {
             stream,
             buffer: BytesMut::new(),

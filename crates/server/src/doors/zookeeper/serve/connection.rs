@@ -7,6 +7,7 @@ use super::registry::{Message, Queued};
 use super::wire::{Ready, Wire};
 use crate::activity::Activity;
 use crate::engine::Pending;
+use crate::stream::Stream;
 use holdfast_gateway::SubmitError;
 use holdfast_zookeeper::connection::{Action, Connection};
 use holdfast_zookeeper::four_letter::{ConnectionInfo, FourLetterWord};
@@ -16,14 +17,13 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Serves a client until one side closes the connection.
 pub(super) async fn serve_client(
     door: Arc<Door>,
-    stream: TcpStream,
+    stream: Stream,
     activity: Arc<Activity>,
     timeouts: Timeouts,
 ) {
@@ -67,7 +67,7 @@ struct ClientConnection {
 impl ClientConnection {
     fn new(
         door: Arc<Door>,
-        stream: TcpStream,
+        stream: Stream,
         ip: IpAddr,
         address: String,
         activity: Arc<Activity>,

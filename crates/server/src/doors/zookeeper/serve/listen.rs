@@ -3,11 +3,11 @@
 use super::connection;
 use super::door::Door;
 use crate::activity::Activity;
+use crate::doors::Listener;
 use crate::doors::connection_limit::{self, ConnectionLimit};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 
 /// A request has at most 1 MiB, which takes this long only over a very slow network.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ impl Default for Timeouts {
 
 /// Serves until the future is dropped, which also drops every connection.
 pub(super) async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     door: Arc<Door>,
     limit: ConnectionLimit,
     timeouts: Timeouts,
@@ -61,7 +61,7 @@ mod tests {
     use std::net::SocketAddr;
     use tempfile::TempDir;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{Instant, sleep, timeout};
 
     /// Nothing here takes this long unless it is broken.
@@ -81,7 +81,7 @@ mod tests {
             let peers = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let contact = Contact { peer: "127.0.0.1:1".into(), http: "http://127.0.0.1:1".into() };
             let (place, first) = (folder.path().join("node"), First::Alone);
-            let place = DataDir { folder: place, key: None, first, contact };
+            let place = DataDir { folder: place, key: None, first, contact, tls: None };
             let running = RunningNode::start(&place, peers).await.unwrap();
             let metrics = running.metrics.door("zookeeper");
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -90,7 +90,7 @@ mod tests {
             let commands = running.metrics.commands("zookeeper");
             let door = Door::new(running.engine.clone(), commands, password);
             let limit = ConnectionLimit { connections_max, metrics: metrics.clone() };
-            tokio::spawn(serve(listener, Arc::new(door), limit, timeouts));
+            tokio::spawn(serve(listener.into(), Arc::new(door), limit, timeouts));
             Self { address, running, metrics, _folder: folder }
         }
 

@@ -5,7 +5,7 @@
 //! - `wire`: its socket: bytes in, frames out
 //! - `work`: its requests on the loop's thread, as a task
 //! - `registry`: all clients, and who receives what happens on the loop's thread
-//! - `door`: the state that all connections share; four-message words
+//! - `door`: the state that all connections share; four-letter words
 
 mod connection;
 mod door;

@@ -1,9 +1,9 @@
 //! A connection's socket: bytes in, frames out, both at once.
 
 use crate::doors::memory::Share;
+use crate::stream::Stream;
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// How much is read at once.
@@ -18,7 +18,7 @@ const KEPT_BYTES: usize = 4 << 10;
 
 /// A socket with what is to be written to it.
 pub(super) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     out: Vec<u8>,
     /// How much of `out` has been written.
     written: usize,
@@ -38,7 +38,7 @@ pub(super) enum Ready {
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, share: Share) -> Self {
+    pub(super) fn new(stream: Stream, share: Share) -> Self {
         Self { stream, out: Vec::new(), written: 0, taken_at: Instant::now(), share }
     }
 
