@@ -168,6 +168,7 @@ impl Node {
                 key: None,
                 first: First::Alone,
                 password: Some(Password::read(&file).unwrap()),
+                tls: None,
             };
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)

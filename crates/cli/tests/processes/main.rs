@@ -41,5 +41,6 @@ mod stopped_leader;
 mod strangers;
 mod sync_error;
 mod thousand_clients;
+mod tls;
 mod twins;
 mod zookeeper_door;

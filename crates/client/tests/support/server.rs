@@ -81,6 +81,7 @@ impl Node {
                 key: None,
                 first: First::Alone,
                 password: password.clone(),
+                tls: None,
             };
             // Something else may have taken the port in the meantime.
             let Ok(process) = Process::start(config.clone()).await else { continue };

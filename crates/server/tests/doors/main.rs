@@ -7,4 +7,5 @@ mod bad_input;
 mod http;
 mod redis;
 mod support;
+mod tls;
 mod zookeeper;

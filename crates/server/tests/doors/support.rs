@@ -1,6 +1,6 @@
 //! A server in this process, and an HTTP client for it.
 
-use holdfast_server::{Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server};
+use holdfast_server::{Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server, TlsFiles};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -63,6 +63,17 @@ impl Node {
     }
 
     pub(crate) fn start_with(password: Option<&str>) -> Self {
+        let node = Self::start_any(password, None);
+        node.get("/readyz").ok();
+        node
+    }
+
+    /// Its calls below can't be used: they don't speak TLS.
+    pub(crate) fn start_with_tls(tls: TlsFiles) -> Self {
+        Self::start_any(None, Some(tls))
+    }
+
+    fn start_any(password: Option<&str>, tls: Option<TlsFiles>) -> Self {
         let runtime = Runtime::new().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let read = password.map(|password| {
@@ -81,6 +92,7 @@ impl Node {
                 key: None,
                 first: First::Alone,
                 password: read.clone(),
+                tls: tls.clone(),
             };
             // Another process may have taken the port meanwhile.
             let Ok(server) = runtime.block_on(Server::start(&config)) else { continue };
@@ -102,7 +114,6 @@ impl Node {
                 runs: Some(runs),
                 _folder: folder,
             };
-            node.get("/readyz").ok();
             return node;
         }
         panic!("no free port was found");

@@ -3,7 +3,7 @@
 use super::{HOLDFAST, Ports, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
@@ -38,6 +38,10 @@ impl Dev {
     /// The HTTP port of the k-th node.
     pub(crate) fn port(&self, k: u16) -> u16 {
         self.ports.of(k)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     fn node_folder(&self, k: u16) -> PathBuf {
