@@ -84,12 +84,12 @@ pub(crate) fn nested(on: Subject) {
     let print = "echo ${HOLDFAST_TOKEN-none} ${HOLDFAST_SECRET-none} ${HOLDFAST_ENDED_NOTE-none}";
     // As if an outer wrapper had set them.
     let script = format!(
-        "HOLDFAST_TOKEN=77 HOLDFAST_SECRET=77 HOLDFAST_ENDED_NOTE=77 \
+        "HOLDFAST_TOKEN=outside HOLDFAST_SECRET=outside HOLDFAST_ENDED_NOTE=outside \
          holdfast lock {inner} -- sh -c '{print}'; holdfast lock {outer} --try -- true; echo $?"
     );
     let printed = on.lock(&outer, &script).ended();
     assert_eq!(printed.code, Some(0), "{printed:?}");
-    assert!(!printed.out.contains("77"), "{printed:?}");
+    assert!(!printed.out.contains("outside"), "{printed:?}");
     assert!(printed.out.ends_with("\n75\n"), "the outer lock was not found held: {printed:?}");
 }
 

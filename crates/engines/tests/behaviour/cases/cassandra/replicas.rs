@@ -79,10 +79,10 @@ impl Replicas {
     pub(super) fn start() -> Self {
         let nodes = Cassandra::trio();
         let mut replicas = Self { nodes, names: Default::default() };
+        (0..3).for_each(|node| replicas.wait_for_peers(node));
         let mut cql = replicas.connect(0);
         let mut run = |statement: &str| {
-            // The nodes may not have found each other yet. One that missed a change of the schema asks
-            // for it only after a minute.
+            // One that missed a change of the schema asks for it only after a minute.
             for _ in 0..180 {
                 match cql.run(statement, Consistency::All) {
                     Ok(rows) => return rows,
@@ -107,6 +107,19 @@ impl Replicas {
             replicas.names[Cassandra::first_of_trio(token.parse().unwrap())].push(name.clone());
         }
         replicas
+    }
+
+    /// Waits until a node knows the other two: it would miss changes of the schema.
+    fn wait_for_peers(&self, node: usize) {
+        let mut cql = self.connect(node);
+        let others = "SELECT release_version FROM system.peers_v2";
+        for _ in 0..180 {
+            if cql.run(others, Consistency::One).is_ok_and(|rows| rows.len() == 2) {
+                return;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        panic!("node {node} does not find the others");
     }
 
     pub(super) fn nodes(&self) -> &[Cassandra] {
