@@ -1,9 +1,9 @@
 //! One client's connection: pure, and the same with or without a socket.
 //!
-//! The driver hands in what came from the socket ([`Connection::receive`]), tasks that are finished,
-//! notices of [`Clients`](crate::Clients) and answers to heartbeats, all in the order in which they
-//! came to it, and does what the [`Action`]s say, in their order. Tasks and notices of one client must
-//! reach it in the order in which the gateway put them out: that a client hears of a change before it
+//! The driver hands in what came from the socket ([`Connection::receive`]) and the [`Message`]s of the
+//! loop: tasks that are finished, notices of [`Clients`](crate::Clients) and answers to heartbeats. It
+//! does what the [`Action`]s say, in their order. Messages for one client must reach its connection in
+//! the order in which the gateway put them out: that a client hears of a change before it
 //! sees it hangs on that.
 //!
 //! Every request is a heartbeat of its session. A ping is answered when the cluster has acknowledged
@@ -81,6 +81,17 @@ pub enum HeartbeatReply {
     Ended,
     /// Nobody knows.
     Unknown,
+}
+
+/// What the loop has for a connection.
+#[derive(Debug)]
+pub enum Message {
+    /// Its client must be told, or its connection must end.
+    Notice(Notice),
+    /// Its task is done.
+    Finished(Box<ClientTask>),
+    /// The cluster has replied to its heartbeat.
+    HeartbeatReply(HeartbeatReply),
 }
 
 #[derive(Debug)]
@@ -375,6 +386,15 @@ impl Connection {
         actions.push(Action::Start(Box::new(task)));
     }
 
+    /// Something came from the loop.
+    pub fn message(&mut self, message: Message, now: Duration) -> Vec<Action> {
+        match message {
+            Message::Notice(notice) => self.notice(notice),
+            Message::Finished(task) => self.finished(*task, now),
+            Message::HeartbeatReply(reply) => self.heartbeat_reply(reply, now),
+        }
+    }
+
     /// A task is done.
     pub fn finished(&mut self, mut task: ClientTask, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -412,7 +432,9 @@ impl Connection {
                 }
             }
             // The client reconnects, and finds out what became of its requests.
-            Some(TaskOutcome::Behind | TaskOutcome::Failed(_)) | None => self.close(&mut actions),
+            Some(TaskOutcome::Behind | TaskOutcome::Moved | TaskOutcome::Failed(_)) | None => {
+                self.close(&mut actions);
+            }
         }
         self.read_on(now, &mut actions);
         self.start(&mut actions);
