@@ -24,9 +24,11 @@ mod request_ids;
 pub(crate) mod restored;
 mod tokens_rise;
 mod withdrawn;
+mod zookeeper;
 
 pub(crate) use delivered::DOOR;
 pub(crate) use guards::Belief;
+pub(crate) use zookeeper::{ClientKey, SUFFIX_LEN, Unacknowledged, WatchKind, ZooKeeperChecks};
 
 use bytes::Bytes;
 use holdfast_core::{Effect, Label, LockName, SessionId, State, Token};
@@ -58,6 +60,8 @@ pub(crate) struct Checks {
     delivered: delivered::DeliveredGrants,
     request_ids: request_ids::RequestIds,
     withdrawn: withdrawn::Withdrawn,
+    /// What clients of the ZooKeeper door say, they say here.
+    pub(crate) zookeeper: ZooKeeperChecks,
     /// Acquires without a session whose callers hung up, and when.
     abandoned: Vec<(Label, u64)>,
 }
@@ -91,6 +95,7 @@ impl Checks {
         self.delivered.applied(applied)?;
         self.withdrawn.applied(applied)?;
         self.leases.applied(applied)?;
+        self.zookeeper.applied(applied)?;
         self.guards.applied(applied, beliefs)
     }
 
