@@ -38,7 +38,10 @@ use holdfast_node::{NodeId, Position};
 pub(crate) struct Applied<'a> {
     pub(crate) at: Position,
     pub(crate) effects: &'a [Effect],
+    /// The node's, which may have applied later entries as well.
     pub(crate) state: &'a State,
+    /// Whether it has not.
+    pub(crate) is_last: bool,
     /// The sessions of the node processes that run.
     pub(crate) living: &'a [SessionId],
     pub(crate) now_us: u64,

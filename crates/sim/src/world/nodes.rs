@@ -325,7 +325,8 @@ impl World {
         let Some(node) = self.hosts.get(&id).and_then(|host| host.node.as_ref()) else { return };
         let state = node.state();
         let (living, now_us) = (living.as_slice(), self.now_us);
-        let applied = Applied { at, effects, state, living, now_us };
+        let is_last = node.applied().index == at.index;
+        let applied = Applied { at, effects, state, is_last, living, now_us };
         let checked = self.checks.applied(&applied, &beliefs);
         let sound = if at.index.is_multiple_of(64) { state.check() } else { Ok(()) };
         for effect in effects {

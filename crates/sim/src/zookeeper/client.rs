@@ -520,7 +520,9 @@ impl Client {
         for kind in one_shot {
             self.watches.remove(&(path.clone(), *kind));
         }
-        self.lock.event(event);
+        if self.lock.event(event) && event.what == WatchEventType::Deleted {
+            return context.checks.woken(self.key(), path);
+        }
         Ok(())
     }
 }

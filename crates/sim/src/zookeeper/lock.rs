@@ -204,15 +204,20 @@ impl Lock {
         }
     }
 
-    pub(super) fn event(&mut self, event: &WatchEvent) {
+    /// Something that its client watches has changed; returns whether an exclusive wait goes on.
+    pub(super) fn event(&mut self, event: &WatchEvent) -> bool {
         match self.phase {
-            Phase::Wait if event.path == self.predecessor => self.phase = Phase::Look,
+            Phase::Wait if event.path == self.predecessor => {
+                self.phase = Phase::Look;
+                return self.mode == Mode::Exclusive;
+            }
             // Its lock was broken; it looks again, and finds that its child is gone.
             Phase::Hold { .. } if Some(&event.path) == self.child.as_ref() => {
                 self.phase = Phase::Look;
             }
             _ => {}
         }
+        false
     }
 
     /// The replies to what was sent are lost.

@@ -2,7 +2,7 @@
 
 use crate::checks::Applied;
 use holdfast_core::{Effect, NodeEvent};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -18,17 +18,28 @@ pub(super) struct Change {
 pub(super) struct History {
     changes: Vec<Change>,
     by_path: BTreeMap<Arc<str>, Vec<(u64, NodeEvent)>>,
+    there: BTreeSet<Arc<str>>,
 }
 
 impl History {
     pub(super) fn applied(&mut self, applied: &Applied<'_>) {
         for effect in applied.effects {
             if let Effect::NodeChanged { path, what, zxid } = effect {
+                match what {
+                    NodeEvent::Created => drop(self.there.insert(path.clone())),
+                    NodeEvent::Deleted => drop(self.there.remove(path)),
+                    NodeEvent::DataChanged => {}
+                }
                 self.by_path.entry(path.clone()).or_default().push((*zxid, *what));
                 let (path, what, zxid, at_us) = (path.clone(), *what, *zxid, applied.now_us);
                 self.changes.push(Change { path, what, zxid, at_us });
             }
         }
+    }
+
+    /// The znodes that there are.
+    pub(super) fn there(&self) -> &BTreeSet<Arc<str>> {
+        &self.there
     }
 
     pub(super) fn change(&self, at: usize) -> Option<&Change> {

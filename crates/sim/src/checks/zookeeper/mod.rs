@@ -1,10 +1,12 @@
 //! ZooKeeper's promises, one file each. Clients say what they receive, in the order in which it comes
 //! to them; `history` keeps what the log did to znodes.
 
+mod complete;
 mod cut_off;
 mod ephemerals;
 mod history;
 mod moved;
+mod one_wake_up;
 mod reads;
 mod replies;
 mod same_line;
@@ -32,11 +34,13 @@ pub(crate) struct ZooKeeperChecks {
     ephemerals: ephemerals::Ephemerals,
     sessions: sessions::Sessions,
     moved: moved::Moved,
+    one_wake_up: one_wake_up::OneWakeUp,
 }
 
 impl ZooKeeperChecks {
     pub(crate) fn applied(&mut self, applied: &Applied<'_>) -> Result<(), Violation> {
         self.history.applied(applied);
+        complete::applied(applied, &self.history)?;
         self.sessions.applied(applied);
         self.ephemerals.applied(applied)?;
         self.moved.applied(applied)?;
@@ -103,6 +107,11 @@ impl ZooKeeperChecks {
 
     pub(crate) fn event(&mut self, client: ClientKey, event: &WatchEvent) -> Result<(), Violation> {
         self.watches.event(client, event, &self.history)
+    }
+
+    /// A client that waits for an exclusive lock was woken by the end of this child.
+    pub(crate) fn woken(&mut self, client: ClientKey, path: &str) -> Result<(), Violation> {
+        self.one_wake_up.woken(client, path)
     }
 
     /// A client has lost its connection: its watches are gone until it sets them again.
