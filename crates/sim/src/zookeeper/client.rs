@@ -12,13 +12,8 @@ use crate::rng::Rng;
 use crate::world::WireId;
 use holdfast_core::{NodeOp, SessionId};
 use holdfast_node::NodeId;
-use holdfast_zookeeper::Code;
-use holdfast_zookeeper::codec::{
-    AddWatchMode, Connect, Connected, Decoder, Reader, Reply, ReplyBody, Request, SetWatches,
-    WatchEvent, WatchEventType, xid,
-};
-use std::collections::{BTreeMap, VecDeque};
-use std::num::NonZeroU64;
+use holdfast_zookeeper::codec::{Connect, Decoder, Request, xid};
+use std::collections::{BTreeSet, VecDeque};
 
 /// What of its timeout a client believes in a session after the last ping that was answered.
 const BELIEVES_PER_MILLE: u64 = 900;
@@ -52,12 +47,12 @@ pub(crate) struct Context<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    password: [u8; 16],
+    pub(super) password: [u8; 16],
     pub(crate) timeout_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Link {
+pub(super) enum Link {
     Down {
         until_us: u64,
     },
@@ -72,11 +67,11 @@ enum Link {
 }
 
 #[derive(Debug)]
-struct Pending {
-    xid: i32,
-    request: Request,
-    purpose: Purpose,
-    floor: u64,
+pub(super) struct Pending {
+    pub(super) xid: i32,
+    pub(super) request: Request,
+    pub(super) purpose: Purpose,
+    pub(super) floor: u64,
 }
 
 pub(crate) struct Client {
@@ -88,22 +83,22 @@ pub(crate) struct Client {
     pub(crate) servers: Vec<NodeId>,
     wish_ms: u64,
     pub(crate) session: Option<Session>,
-    zxid: u64,
-    link: Link,
-    decoder: Decoder,
-    pending: VecDeque<Pending>,
+    pub(super) zxid: u64,
+    pub(super) link: Link,
+    pub(super) decoder: Decoder,
+    pub(super) pending: VecDeque<Pending>,
     next_xid: i32,
     /// Connections so far.
     pub(super) connection: u64,
-    pub(super) watches: BTreeMap<(String, WatchKind), ()>,
+    pub(super) watches: BTreeSet<(String, WatchKind)>,
     /// When pings were sent that are not answered.
-    pings: VecDeque<u64>,
+    pub(super) pings: VecDeque<u64>,
     /// When the last heartbeat was sent that was acknowledged.
-    confirmed_us: u64,
+    pub(super) confirmed_us: u64,
     pinged_us: u64,
-    heard_us: u64,
+    pub(super) heard_us: u64,
     pub(super) lock: Lock,
-    plain: Plain,
+    pub(super) plain: Plain,
     /// What has arrived since its last turn; none is the end of the connection.
     pub(crate) inbox: VecDeque<(WireId, Option<Vec<u8>>)>,
     pub(crate) paused_until_us: u64,
@@ -137,7 +132,7 @@ impl Client {
             pending: VecDeque::new(),
             next_xid: 0,
             connection: 0,
-            watches: BTreeMap::new(),
+            watches: BTreeSet::new(),
             pings: VecDeque::new(),
             confirmed_us: 0,
             pinged_us: 0,
@@ -258,7 +253,7 @@ impl Client {
         Ok(())
     }
 
-    fn ping(&mut self, wire: WireId, context: &mut Context<'_>) {
+    pub(super) fn ping(&mut self, wire: WireId, context: &mut Context<'_>) {
         self.pinged_us = context.now_us;
         self.pings.push_back(context.now_us);
         context.out.push(Do::Send(wire, Request::Ping.encode(xid::PING)));
@@ -283,16 +278,12 @@ impl Client {
         self.lock.request(tag, context)
     }
 
-    pub(super) fn plain(&mut self) -> &mut Plain {
-        &mut self.plain
-    }
-
     /// Whether a request of that kind is on its way.
     pub(super) fn outstanding(&self, purpose: Purpose) -> usize {
         self.pending.iter().filter(|pending| pending.purpose == purpose).count()
     }
 
-    fn send(&mut self, request: Request, purpose: Purpose, context: &mut Context<'_>) {
+    pub(super) fn send(&mut self, request: Request, purpose: Purpose, context: &mut Context<'_>) {
         let Link::Open { wire } = self.link else { return };
         for op in written(&request) {
             if let NodeOp::Delete { path, .. } = op {
@@ -330,7 +321,7 @@ impl Client {
         .encode()
     }
 
-    fn disconnected(&mut self, context: &mut Context<'_>) {
+    pub(super) fn disconnected(&mut self, context: &mut Context<'_>) {
         let wait_us = context.rng.range(1_000, 400_000);
         self.link = Link::Down { until_us: context.now_us + wait_us };
         self.pending.clear();
@@ -344,186 +335,12 @@ impl Client {
     }
 
     /// Its session is over: everything that it had is gone.
-    fn begin_again(&mut self, context: &mut Context<'_>) {
+    pub(super) fn begin_again(&mut self, context: &mut Context<'_>) {
         self.session = None;
         self.watches.clear();
         self.lock = Lock::new(context.now_us);
         self.plain = Plain::new(context.now_us);
         context.checks.forget(self.key());
-    }
-
-    fn receive(
-        &mut self,
-        wire: WireId,
-        bytes: &[u8],
-        context: &mut Context<'_>,
-    ) -> Result<(), String> {
-        self.decoder.push(bytes);
-        self.heard_us = context.now_us;
-        while self.wire() == Some(wire) {
-            let frame = self.decoder.frame().map_err(|error| format!("a reply: {error}"))?;
-            let Some(frame) = frame.map(<[u8]>::to_vec) else { return Ok(()) };
-            match self.link {
-                Link::Connecting { since_us, .. } => {
-                    self.connected(wire, since_us, &frame, context)?;
-                }
-                _ => self.frame(&frame, context)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn connected(
-        &mut self,
-        wire: WireId,
-        asked_us: u64,
-        frame: &[u8],
-        context: &mut Context<'_>,
-    ) -> Result<(), String> {
-        let connected = Connected::decode(frame).map_err(|error| format!("connected: {error}"))?;
-        let Some(id) = NonZeroU64::new(connected.session.cast_unsigned()).map(SessionId) else {
-            let told = self.session.map_or(Ok(()), |was| context.checks.told_expired(was.id));
-            context.out.push(Do::HangUp(wire));
-            self.disconnected(context);
-            self.begin_again(context);
-            return told;
-        };
-        let timeout_ms = u64::try_from(connected.timeout_ms).unwrap_or(0);
-        if self.session.is_none() {
-            self.confirmed_us = asked_us;
-            context.beats.push((id, asked_us, timeout_ms));
-        }
-        context.checks.connected(self.key(), id, self.connection, asked_us)?;
-        self.session = Some(Session { id, password: connected.password, timeout_ms });
-        self.link = Link::Open { wire };
-        self.ping(wire, context);
-        if self.watches.is_empty() {
-            return context.checks.watches_set(self.key(), self.zxid);
-        }
-        let of = |kind: WatchKind| {
-            let of_kind = self.watches.keys().filter(move |(_, of)| *of == kind);
-            of_kind.map(|(path, _)| path.clone()).collect::<Vec<String>>()
-        };
-        let set = SetWatches {
-            zxid: self.zxid.cast_signed(),
-            data: of(WatchKind::Data),
-            exist: of(WatchKind::Exist),
-            child: of(WatchKind::Children),
-            persistent: Some((of(WatchKind::Persistent), of(WatchKind::Recursive))),
-        };
-        self.send(Request::SetWatches(set), Purpose::SetWatches, context);
-        Ok(())
-    }
-
-    fn frame(&mut self, frame: &[u8], context: &mut Context<'_>) -> Result<(), String> {
-        let malformed = |error| format!("a reply can't be read: {error}");
-        match Reader::new(frame).int().map_err(malformed)? {
-            xid::NOTIFICATION => {
-                let event = WatchEvent::decode(frame).map_err(malformed)?;
-                self.event(&event, context)
-            }
-            xid::PING => {
-                let reply = Reply::decode(frame, &Request::Ping).map_err(malformed)?;
-                let (sent_us, session) = (self.pings.pop_front(), self.session);
-                if let Some((sent_us, session)) = sent_us.zip(session) {
-                    self.confirmed_us = self.confirmed_us.max(sent_us);
-                    context.beats.push((session.id, sent_us, session.timeout_ms));
-                }
-                self.saw(&reply, context)
-            }
-            xid => {
-                let Some(pending) = self.pending.pop_front() else {
-                    return context.checks.replied(self.key(), 0, xid);
-                };
-                context.checks.replied(self.key(), pending.xid, xid)?;
-                let reply = Reply::decode(frame, &pending.request).map_err(malformed)?;
-                self.replied(pending, reply, context)
-            }
-        }
-    }
-
-    fn saw(&mut self, reply: &Reply, context: &mut Context<'_>) -> Result<(), String> {
-        let zxid = reply.zxid.cast_unsigned();
-        self.zxid = self.zxid.max(zxid);
-        context.checks.saw(self.key(), zxid)
-    }
-
-    fn replied(
-        &mut self,
-        pending: Pending,
-        reply: Reply,
-        context: &mut Context<'_>,
-    ) -> Result<(), String> {
-        let zxid = reply.zxid.cast_unsigned();
-        if pending.purpose == Purpose::SetWatches {
-            self.zxid = self.zxid.max(zxid);
-            return context.checks.watches_set(self.key(), zxid);
-        }
-        self.saw(&reply, context)?;
-        self.done += 1;
-        self.note_watch(&pending.request, &reply, context);
-        match pending.purpose {
-            Purpose::Close => {
-                context.out.extend(self.wire().map(Do::HangUp));
-                self.disconnected(context);
-                Ok(())
-            }
-            Purpose::Lock => {
-                let drew = self.lock.replied(&reply, context);
-                context.drew.extend(drew.map(|token| (token.0, pending.floor)));
-                Ok(())
-            }
-            Purpose::Plain => {
-                if matches!(pending.request, Request::Sync { .. }) {
-                    context.synced.push((zxid, pending.floor));
-                }
-                let key = self.key();
-                self.plain.replied(key, &pending.request, &reply, context)
-            }
-            Purpose::SetWatches => Ok(()),
-        }
-    }
-
-    /// What a reply means for the watches.
-    fn note_watch(&mut self, request: &Request, reply: &Reply, context: &mut Context<'_>) {
-        let (path, kind) = match (request, &reply.result) {
-            (Request::Exists { path, watch: true }, Err(Code::NoNode)) => (path, WatchKind::Exist),
-            (
-                Request::Exists { path, watch: true } | Request::GetData { path, watch: true },
-                Ok(_),
-            ) => (path, WatchKind::Data),
-            (Request::GetChildren { path, watch: true, .. }, Ok(_)) => (path, WatchKind::Children),
-            (Request::AddWatch { path, mode }, Ok(ReplyBody::Number(0))) => match mode {
-                AddWatchMode::Persistent => (path, WatchKind::Persistent),
-                AddWatchMode::PersistentRecursive => (path, WatchKind::Recursive),
-            },
-            _ => return,
-        };
-        if matches!(kind, WatchKind::Data | WatchKind::Exist) {
-            self.watches.remove(&(path.clone(), WatchKind::Data));
-            self.watches.remove(&(path.clone(), WatchKind::Exist));
-        }
-        self.watches.insert((path.clone(), kind), ());
-        context.checks.watch(self.key(), path, kind, reply.zxid.cast_unsigned());
-    }
-
-    fn event(&mut self, event: &WatchEvent, context: &mut Context<'_>) -> Result<(), String> {
-        context.checks.event(self.key(), event)?;
-        let path = &event.path;
-        let one_shot: &[WatchKind] = match event.what {
-            WatchEventType::ChildrenChanged => &[WatchKind::Children],
-            WatchEventType::Deleted => &[WatchKind::Data, WatchKind::Exist, WatchKind::Children],
-            WatchEventType::Created | WatchEventType::DataChanged => {
-                &[WatchKind::Data, WatchKind::Exist]
-            }
-        };
-        for kind in one_shot {
-            self.watches.remove(&(path.clone(), *kind));
-        }
-        if self.lock.event(event) && event.what == WatchEventType::Deleted {
-            return context.checks.woken(self.key(), path);
-        }
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //! the rest is a client.
 //!
 //! - `client`: connects, keeps a session alive, goes on with it at another node, begins again when it
-//!   has expired; requests and their replies, watches
+//!   has expired; `replies`: what it receives
 //! - `lock`: the recipe of kazoo's locks, on top of that
 //! - `plain`: reads and writes of a few shared znodes, with watches
 
@@ -10,6 +10,7 @@ mod client;
 mod door;
 mod lock;
 mod plain;
+mod replies;
 
 pub(crate) use client::{Client, Context, Do};
 pub(crate) use door::{Door, ZooKeeperTask};

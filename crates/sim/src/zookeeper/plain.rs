@@ -36,7 +36,7 @@ impl Plain {
     pub(super) fn request(client: &mut Client, context: &mut Context<'_>) -> Option<Request> {
         let outstanding = client.outstanding(Purpose::Plain);
         let (tag, number, is_idle) = (client.tag(), client.number, client.lock.is_idle());
-        let plain = client.plain();
+        let plain = &mut client.plain;
         if plain.closes || context.now_us < plain.next_us {
             return None;
         }
