@@ -42,7 +42,7 @@ Examples:
   cargo run --release -p holdfast-bench                    everything: over 20 minutes
   cargo run --release -p holdfast-bench -- --peers holdfast,etcd --measure pairs --clients 64
   cargo run --release -p holdfast-bench -- --peers holdfast,redis --measure redis --rounds 3
-  cargo run --release -p holdfast-bench -- --peers holdfast,zookeeper --measure zookeeper --clients 64
+  cargo run --release -p holdfast-bench -- --peers holdfast,zookeeper --measure zookeeper
   cargo run --release -p holdfast-bench -- --by drivers --measure pairs,looping
   cargo run --release -p holdfast-bench -- --peers holdfast --before old/holdfast --rounds 5
   cargo run --release -p holdfast-bench -- --json > figures.json

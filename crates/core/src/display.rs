@@ -267,7 +267,9 @@ impl fmt::Display for NodeRefusal {
             Self::NodeExists => f.write_str("there is one already"),
             Self::BadVersion => f.write_str("it has another version"),
             Self::NotEmpty => f.write_str("it has children"),
-            Self::ParentIsEphemeral => f.write_str("its parent is ephemeral"),
+            Self::ParentIsEphemeral => {
+                f.write_str("its parent is ephemeral, or a place in the line of a lock")
+            }
             Self::NoAuth => f.write_str("the access control list does not allow it"),
             Self::InvalidAcl => f.write_str("the access control list is not valid"),
             Self::BadPath(bad) => write!(f, "invalid path: {bad}"),
@@ -296,6 +298,9 @@ impl fmt::Display for NodeRefusal {
                 f.write_str("the session has too many ephemeral znodes: use several sessions")
             }
             Self::Full => f.write_str("there is no room for more znodes: delete some"),
+            Self::TicketWithTtl => f.write_str(
+                "a place in the line of a lock can't have a TTL: make the znode ephemeral",
+            ),
         }
     }
 }

@@ -245,7 +245,7 @@ pub enum NodeRefusal {
     BadVersion,
     /// It has children.
     NotEmpty,
-    /// Its parent is ephemeral.
+    /// Its parent is ephemeral, or a place in the line of a lock.
     ParentIsEphemeral,
     /// The access control list does not allow it.
     NoAuth,
@@ -276,6 +276,8 @@ pub enum NodeRefusal {
     TooManyEphemerals,
     /// The limit of znodes, or of their memory, is reached.
     Full,
+    /// A place in the line of a lock can't have a TTL.
+    TicketWithTtl,
 }
 
 /// How a client library implements a lock with sequential znodes. Its marker precedes the number in
@@ -313,6 +315,8 @@ pub enum BadPath {
     TooLong,
     /// It belongs to ZooKeeper itself.
     Reserved,
+    /// Its last name is reserved for tickets from other doors.
+    Ticket,
 }
 
 impl fmt::Display for BadPath {
@@ -326,6 +330,9 @@ impl fmt::Display for BadPath {
             Self::Character(char) => write!(f, "the character {char:?} is not allowed"),
             Self::TooLong => write!(f, "it is longer than {PATH_BYTES_MAX} bytes"),
             Self::Reserved => f.write_str("it is reserved by ZooKeeper"),
+            Self::Ticket => {
+                f.write_str("names that begin with holdfast-ticket- are reserved for Holdfast")
+            }
         }
     }
 }

@@ -213,10 +213,18 @@ impl Cluster {
         if let Some(member) = self.members.get_mut(&node) {
             member.level = level;
         }
+        self.level = self.level.max(self.level_of_all());
+    }
+
+    fn level_of_all(&self) -> u16 {
         let counts = |member: &&Member| member.votes || member.level > 0;
-        let levels = self.members.values().filter(counts).map(|member| member.level);
-        let all_know = levels.min().unwrap_or(0);
-        self.level = self.level.max(all_know);
+        self.members.values().filter(counts).map(|member| member.level).min().unwrap_or(0)
+    }
+
+    /// Whether the level in force would rise with the next report: the member that held it back was
+    /// removed.
+    pub(crate) fn could_rise(&self) -> bool {
+        self.level < self.level_of_all()
     }
 
     /// Records a report; returns what a majority of the voters computed there, once it is known.
@@ -293,6 +301,19 @@ mod tests {
         cluster.know_level(NodeId(4), 1);
         (1..=3).for_each(|id| cluster.know_level(NodeId(id), LEVEL));
         assert_eq!(cluster.level(), 1);
+    }
+
+    /// The level was computed only when a member reported one. If the last old member was removed
+    /// instead of upgraded, the cluster stayed at the old level until a node was restarted.
+    #[test]
+    fn removal_of_the_last_old_member_lets_the_level_rise() {
+        let mut cluster = old(3);
+        (1..=2).for_each(|id| cluster.know_level(NodeId(id), LEVEL));
+        assert!(!cluster.could_rise());
+        cluster.apply(&Change::Remove(NodeId(3)));
+        assert_eq!((cluster.level(), cluster.could_rise()), (1, true));
+        cluster.know_level(NodeId(1), LEVEL);
+        assert_eq!((cluster.level(), cluster.could_rise()), (LEVEL, false));
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Code {
             NodeRefusal::InvalidAcl => Self::InvalidAcl,
             NodeRefusal::BadPath(_)
             | NodeRefusal::BadTtl
+            | NodeRefusal::TicketWithTtl
             | NodeRefusal::TooManyOps
             | NodeRefusal::TooLarge
             | NodeRefusal::OtherRecipe { .. }

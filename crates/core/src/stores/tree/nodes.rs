@@ -262,7 +262,8 @@ impl Tree {
             self.change(parent, lines, |parent| {
                 let creates = parent.creates.saturating_add(1);
                 if creates > parent.creates {
-                    (parent.creates, parent.pzxid) = (creates, zxid);
+                    // In a multi, a ticket has a later zxid than the changes that follow it.
+                    (parent.creates, parent.pzxid) = (creates, parent.pzxid.max(zxid));
                 }
             });
         }

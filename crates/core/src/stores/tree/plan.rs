@@ -69,7 +69,8 @@ pub(super) struct TicketPlace {
 #[derive(Debug, Clone)]
 struct PlannedNode {
     acl: Arc<[Acl]>,
-    ephemeral: bool,
+    /// Whether it can't have children: it is ephemeral, or a place in a line.
+    childless: bool,
     version: i32,
     aversion: i32,
     creates: i32,
@@ -176,7 +177,7 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         let node = self.tree.node(path)?;
         Some(PlannedNode {
             acl: node.acl.clone(),
-            ephemeral: node.kind == NodeKind::Ephemeral,
+            childless: node.kind == NodeKind::Ephemeral || node.ticket.is_some(),
             version: node.version,
             aversion: node.aversion,
             creates: node.creates,
@@ -214,6 +215,9 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
             return Err(NodeRefusal::BadTtl);
         }
         let directory = directory_of(&path)?.to_owned();
+        if recipes::is_foreign(name_of(&path)) {
+            return Err(NodeRefusal::BadPath(BadPath::Ticket));
+        }
         let acl = acl::resolve(acl, self.ids)?;
         let mut parent = self.get(&directory).ok_or(NodeRefusal::NoNode)?;
         self.check_acl(&parent, perms::CREATE)?;
@@ -225,7 +229,7 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         if self.get(&path).is_some() {
             return Err(NodeRefusal::NodeExists);
         }
-        if parent.ephemeral {
+        if parent.childless {
             return Err(NodeRefusal::ParentIsEphemeral);
         }
         if kind == NodeKind::Ephemeral {
@@ -239,10 +243,10 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         self.put(&directory, Some(parent));
         let bytes = data_bytes(data.as_ref());
         let ticket = None;
-        let ephemeral = kind == NodeKind::Ephemeral;
+        let childless = kind == NodeKind::Ephemeral || place.is_some();
         let new = PlannedNode {
             acl: acl.clone(),
-            ephemeral,
+            childless,
             version: 0,
             aversion: 0,
             creates: 0,
@@ -269,12 +273,13 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         kind: NodeKind,
         parent: &mut PlannedNode,
     ) -> Result<Option<TicketPlace>, NodeRefusal> {
-        let lasting = matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent);
-        let Some(((recipe, mode), lock)) =
-            recipes::place_of(name_of(path)).filter(|_| lasting).zip(lock_of(directory))
+        let Some(((recipe, mode), lock)) = recipes::place_of(name_of(path)).zip(lock_of(directory))
         else {
             return Ok(None);
         };
+        if !matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent) {
+            return Err(NodeRefusal::TicketWithTtl);
+        }
         let of_tree = self.tree.index.directories.get(&lock).map(|directory| directory.recipe);
         let (in_use, drawn) = match self.places.get(&lock) {
             Some((recipe, drawn)) => (Some(*recipe), *drawn),

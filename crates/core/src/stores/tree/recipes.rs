@@ -71,6 +71,11 @@ pub(super) fn suffix(number: i32) -> String {
 /// Curator's own prefix.
 const FOREIGN: &str = "holdfast-ticket-";
 
+/// Whether a name is reserved for tickets from other doors.
+pub(super) fn is_foreign(name: &str) -> bool {
+    name.starts_with(FOREIGN)
+}
+
 /// The name of a ticket from another door, in the form of a recipe: always the kind that everybody
 /// waits for.
 pub(super) fn foreign_name(recipe: Recipe, token: Token, number: i32) -> String {

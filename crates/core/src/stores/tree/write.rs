@@ -154,7 +154,7 @@ impl Tree {
         self.change(path, lines, |node| {
             node.data = data;
             node.version = node.version.wrapping_add(1);
-            (node.mzxid, node.mtime_ms) = (zxid, wall_ms);
+            (node.mzxid, node.mtime_ms) = (node.mzxid.max(zxid), wall_ms);
             if matches!(node.kind, NodeKind::Ttl { .. }) {
                 node.idle_since_ms = now_ms;
             }

@@ -179,7 +179,7 @@ impl Model {
         let (path, parent) = (node.path.clone(), above(&node.path));
         if let Some(parent) = self.at_mut(&parent) {
             parent.creates += 1;
-            parent.pzxid = zxid;
+            parent.pzxid = parent.pzxid.max(zxid);
         }
         self.nodes.push(node);
         self.changed(&path, NodeEvent::Created, zxid);
@@ -190,7 +190,7 @@ impl Model {
         let (parent, now_ms) = (above(path), self.now_ms);
         let empty = self.names_below(&parent).is_empty();
         if let Some(parent) = self.at_mut(&parent) {
-            parent.pzxid = zxid;
+            parent.pzxid = parent.pzxid.max(zxid);
             if empty && parent.kind == NodeKind::Container {
                 parent.idle_since_ms = now_ms;
             }
@@ -319,7 +319,7 @@ impl Model {
                 let node = self.at_mut(path).expect("it is there");
                 node.data = data.clone();
                 node.version += 1;
-                node.mzxid = zxid;
+                node.mzxid = node.mzxid.max(zxid);
                 node.mtime_ms = wall_ms;
                 if matches!(node.kind, NodeKind::Ttl { .. }) {
                     node.idle_since_ms = now_ms;
@@ -374,13 +374,17 @@ impl Model {
         if !path.contains('/') {
             return Err(NodeRefusal::BadPath(BadPath::Relative));
         }
+        if last_name(path).starts_with("holdfast-ticket-") {
+            return Err(NodeRefusal::BadPath(BadPath::Ticket));
+        }
         let parent = self.at(&above(path)).ok_or(NodeRefusal::NoNode)?.clone();
         if !parent.allows(4) {
             return Err(NodeRefusal::NoAuth);
         }
-        let lasting = matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent);
-        let place = place(last_name(path)).filter(|_| sequential && lasting);
-        let place = place.zip(lock_above(path));
+        let place = place(last_name(path)).filter(|_| sequential).zip(lock_above(path));
+        if place.is_some() && !matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent) {
+            return Err(NodeRefusal::TicketWithTtl);
+        }
         let mut waiting = Vec::new();
         if let Some(((recipe, mode), lock)) = &place {
             waiting = self.check_place(*recipe, *mode, lock, w)?;
@@ -396,7 +400,7 @@ impl Model {
         if self.at(&full).is_some() {
             return Err(NodeRefusal::NodeExists);
         }
-        if parent.kind == NodeKind::Ephemeral {
+        if parent.kind == NodeKind::Ephemeral || parent.ticket.is_some() {
             return Err(NodeRefusal::ParentIsEphemeral);
         }
         if kind == NodeKind::Ephemeral {
