@@ -79,6 +79,22 @@ pub(crate) enum TaskOutcome {
     Failed(SubmitError),
 }
 
+/// What of a session's timeout may have passed since its last acknowledged heartbeat was sent, when a
+/// request is replied to.
+pub(crate) const CONFIRMED_WITHIN: u32 = 8;
+
+/// How long the cluster keeps a session without a heartbeat. A reply tells the client that its session
+/// lives for another timeout, although the heartbeat that vouches for that may be older.
+fn ttl_ms(timeout_ms: u64) -> u64 {
+    timeout_ms.saturating_add(timeout_ms.div_ceil(u64::from(CONFIRMED_WITHIN)))
+}
+
+/// The timeout of a session that the cluster keeps for this long.
+fn timeout_ms(ttl_ms: u64) -> u64 {
+    let parts = u64::from(CONFIRMED_WITHIN);
+    ttl_ms.saturating_mul(parts) / parts.saturating_add(1)
+}
+
 /// A client's requests beside the state.
 #[derive(Debug)]
 pub struct ClientTask {
@@ -164,7 +180,7 @@ impl ClientTask {
         match reply {
             None => Step::Submit(Command::OpenSession(OpenSession {
                 secret,
-                ttl_ms: timeout_ms,
+                ttl_ms: ttl_ms(timeout_ms),
                 label: label.clone(),
                 kind: SessionKind::Client,
             })),
@@ -209,7 +225,7 @@ impl ClientTask {
         // The state may be further on, and what happened to the session since was told to nobody: this
         // client was not known to have it.
         let view = state.session_view(session.id, 0).filter(|_| state.session_lives(&session));
-        let Some(timeout_ms) = view.map(|view| view.ttl_ms) else {
+        let Some(timeout_ms) = view.map(|view| timeout_ms(view.ttl_ms)) else {
             return self.done(TaskOutcome::Expired(Connected::expired(read_only)));
         };
         if state.attachment(session.id) != attachment {
@@ -258,7 +274,7 @@ impl ClientTask {
         {
             let (xid, zxid) = (xid, state.zxid().cast_signed());
             let (result, events) = match (answer.take(), request) {
-                (_, Err(_)) => (Err(Code::MarshallingError), Vec::new()),
+                (_, Err(malformed)) => (Err(Code::of_malformed(&malformed)), Vec::new()),
                 (Some(answer), Ok(request)) => {
                     close |= request == Request::CloseSession;
                     (written(&request, answer), Vec::new())

@@ -225,6 +225,9 @@ impl ClientConnection {
 impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.door.registry.unregister(self.connection.client());
+        if let Some(session) = self.connection.unproven_session() {
+            self.door.close_session(session);
+        }
     }
 }
 
