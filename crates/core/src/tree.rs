@@ -317,6 +317,8 @@ pub enum BadPath {
     Reserved,
     /// Its last name is reserved for tickets from other doors.
     Ticket,
+    /// It is a place in the line of a lock, whose name would be too long.
+    LockTooLong,
 }
 
 impl fmt::Display for BadPath {
@@ -333,6 +335,11 @@ impl fmt::Display for BadPath {
             Self::Ticket => {
                 f.write_str("names that begin with holdfast-ticket- are reserved for Holdfast")
             }
+            Self::LockTooLong => write!(
+                f,
+                "its directory would be a lock, and is longer than {} bytes",
+                crate::LockName::BYTES_MAX + 1
+            ),
         }
     }
 }

@@ -57,8 +57,15 @@ fn uncaught(mistakes: &[&'static str]) -> Vec<&'static str> {
 #[test]
 fn every_planted_mistake_is_caught_by_the_simulator() {
     assert_eq!(caught(None, SEEDS_WITHOUT), None, "caught without a mistake");
-    let in_crates: [&[&'static str]; 5] =
-        [&planted::NODE, &planted::GATEWAY, &planted::GRPC, &planted::CLIENT, &planted::SIM];
+    let in_crates: [&[&'static str]; 7] = [
+        &planted::TREE,
+        &planted::ZOOKEEPER,
+        &planted::NODE,
+        &planted::GATEWAY,
+        &planted::GRPC,
+        &planted::CLIENT,
+        &planted::SIM,
+    ];
     let mistakes = [&IN_CORE[..], &in_crates.concat()].concat();
     let uncaught = uncaught(&mistakes);
     assert!(uncaught.is_empty(), "not caught within {SEEDS_MAX} seeds: {uncaught:?}");

@@ -36,9 +36,11 @@ impl Workspace {
         copy.plant(&mistakes)?;
         copy.add("crates/core/src/planted.rs", mistakes::switches(&mistakes).into_bytes());
         copy.append("crates/core/src/lib.rs", "pub mod planted;")?;
-        for lib in ["node/src/lib.rs", "gateway/src/lib.rs", "grpc/src/lib.rs", "sim/src/main.rs"] {
-            copy.append(&format!("crates/{lib}"), "use holdfast_core::planted;")?;
+        for library in ["node", "gateway", "grpc", "zookeeper"] {
+            let file = format!("crates/{library}/src/lib.rs");
+            copy.append(&file, "use holdfast_core::planted;")?;
         }
+        copy.append("crates/sim/src/main.rs", "use holdfast_core::planted;")?;
         // The client does not know the core: it has switches of its own.
         copy.add("crates/client/src/planted.rs", mistakes::switches(&mistakes).into_bytes());
         copy.append("crates/client/src/lib.rs", "pub mod planted;")?;

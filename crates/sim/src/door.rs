@@ -4,12 +4,13 @@ use crate::host::{Host, Virtual, VirtualSink};
 use crate::raw::RawCall;
 use crate::redis::RedisTask;
 use crate::world::{Status, WireId};
+use crate::zookeeper::ZooKeeperTask;
 use bytes::Bytes;
 use holdfast_client::session::{Query, QueryId, StreamId};
 use holdfast_core::{Command, Label, LockName, RequestRef, Secret, SessionRef, Token};
 use holdfast_gateway::{
-    ApiError, CallId, EventQueue, Input, PendingAcquire, SessionEvent, Sink, TicketRef, Topic,
-    request,
+    ApiError, CallId, EventQueue, Input, PendingAcquire, Resume, SessionEvent, Sink, Step, Task,
+    TicketRef, Topic, View, request,
 };
 use holdfast_grpc::session::{self, Asked, Begin, BeginKind, Outgoing};
 use holdfast_grpc::translate;
@@ -56,10 +57,27 @@ pub(crate) enum Kind {
     RawOpen(u8, Secret),
     /// Of the Redis door.
     Redis(u8, LockName, String),
+    /// Of the ZooKeeper door.
+    ZooKeeper,
     Take(u8, PendingAcquire, Option<Label>),
     /// A grant that is looked at again, with the ticket that is given up if its caller is gone.
     Look(u8, PendingAcquire, Token, Option<TicketRef>),
     Change(Change),
+}
+
+/// Work of a door that knows more than locks.
+pub(crate) enum DoorTask {
+    Redis(RedisTask),
+    ZooKeeper(ZooKeeperTask),
+}
+
+impl Task for DoorTask {
+    fn resume(&mut self, view: &View<'_>, resume: Resume) -> Step {
+        match self {
+            Self::Redis(task) => task.resume(view, resume),
+            Self::ZooKeeper(task) => task.resume(view, resume),
+        }
+    }
 }
 
 pub(crate) type Answered<T> = Result<T, Status>;
@@ -267,7 +285,10 @@ impl Host {
             RawCall::Redis { request, name, value } => {
                 let call = self.pend(wire, Kind::Redis(which, name, value));
                 match RedisTask::new(call, &request, self.scripts.clone()) {
-                    Some(task) => self.handle(Input::Start { call, task, block_for: None }, now),
+                    Some(task) => {
+                        let task = DoorTask::Redis(task);
+                        self.handle(Input::Start { call, task, block_for: None }, now);
+                    }
                     None => drop(self.calls.remove(&call)),
                 }
             }
@@ -289,6 +310,7 @@ impl Host {
     /// acquires that nobody will be told of.
     pub(crate) fn forget(&mut self, wire: WireId, now: Duration) -> Vec<Label> {
         let mut abandoned = Vec::new();
+        self.zookeeper.forget(wire);
         let streams = self.streams.extract_if(.., |_, stream| stream.wire == wire);
         let sinks: Vec<VirtualSink> = streams.map(|(sink, _)| sink).collect();
         for sink in sinks {

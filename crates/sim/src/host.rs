@@ -1,10 +1,10 @@
 //! One simulated machine: a node with its gateway, its disk, and what a real driver would do around
 //! them.
 
-use crate::door::{Pending, Stream};
-use crate::redis::RedisTask;
+use crate::door::{DoorTask, Pending, Stream};
 use crate::rng::Rng;
 use crate::world::{Up, WireId};
+use crate::zookeeper::Door;
 use holdfast_core::{Limits, Secret};
 use holdfast_gateway::{CallId, Driver, Gateway, Sink, SinkId};
 use holdfast_node::{
@@ -31,7 +31,7 @@ pub(crate) struct Virtual;
 impl Driver for Virtual {
     type ReplyTo = CallId;
     type Sink = VirtualSink;
-    type Task = RedisTask;
+    type Task = DoorTask;
 }
 
 /// Where the events of one stream go.
@@ -72,6 +72,7 @@ pub(crate) struct Host {
     pub(crate) next_id: u64,
     /// Scripts that its Redis door has seen.
     pub(crate) scripts: Arc<Scripts>,
+    pub(crate) zookeeper: Door,
     /// What the operator wants changed.
     pub(crate) changes: Vec<Change>,
     /// Its machine has lost its power: it says nothing, not even that nobody is there.
@@ -141,6 +142,7 @@ impl Host {
             calls: BTreeMap::new(),
             next_id: 0,
             scripts: Arc::default(),
+            zookeeper: Door::default(),
             changes: Vec::new(),
             dark: false,
             to_persist: VecDeque::new(),
@@ -237,6 +239,7 @@ impl Host {
         self.calls.clear();
         self.changes.clear();
         self.scripts = Arc::default();
+        self.zookeeper = Door::default();
         self.dark = power;
         self.to_persist.clear();
         self.persisting = None;

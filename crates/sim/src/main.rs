@@ -15,6 +15,7 @@ mod redis;
 mod rng;
 mod trace;
 mod world;
+mod zookeeper;
 
 use clap::Parser;
 use faults::Tally;

@@ -15,15 +15,17 @@ pub(crate) fn of_address(address: IpAddr) -> AuthId {
     AuthId { scheme: "ip".to_owned(), id: address.to_canonical().to_string() }
 }
 
-/// The id that a packet proves; none if the scheme is not known or it says nothing.
-pub(crate) fn proven(packet: &AuthPacket) -> Option<AuthId> {
+/// The id that a packet proves, for a client at `address`; `None` if the scheme is not known.
+pub(crate) fn proven(packet: &AuthPacket, address: &AuthId) -> Option<AuthId> {
     let AuthPacket { scheme, auth } = packet;
     match scheme.as_str() {
         "digest" => {
-            let colon = auth.iter().position(|byte| *byte == b':')?;
+            // Without a password, the whole is the user.
+            let colon = auth.iter().position(|byte| *byte == b':').unwrap_or(auth.len());
             let user = std::str::from_utf8(auth.get(..colon)?).ok()?;
             Some(AuthId { scheme: scheme.clone(), id: digest_id(user, auth) })
         }
+        "ip" => Some(address.clone()),
         _ => None,
     }
 }
@@ -78,6 +80,9 @@ mod tests {
     fn digest_matches_zookeeper() {
         let packet = AuthPacket { scheme: "digest".to_owned(), auth: b"super:test".to_vec() };
         // From ZooKeeper's own documentation of `DigestAuthenticationProvider`.
-        assert_eq!(proven(&packet).unwrap().id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+        assert_eq!(
+            proven(&packet, &of_address([127, 0, 0, 1].into())).unwrap().id,
+            "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
+        );
     }
 }

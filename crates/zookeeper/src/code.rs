@@ -1,5 +1,6 @@
 //! What goes wrong, in ZooKeeper's numbers.
 
+use crate::codec::Malformed;
 use holdfast_core::{NodeRefusal, Refusal};
 
 macro_rules! codes {
@@ -63,6 +64,14 @@ codes! {
 
 impl Code {
     /// What a refusal of the core is called. A lock that can't be had in this way is a bad argument:
+    /// The error for a request that can't be read.
+    pub(crate) fn of_malformed(malformed: &Malformed) -> Self {
+        match *malformed {
+            Malformed::NO_SUCH_KIND => Self::BadArguments,
+            _ => Self::MarshallingError,
+        }
+    }
+
     /// clients retry what they take for a trouble of the connection, and this would never work.
     pub fn of_refusal(refusal: &Refusal) -> Self {
         match refusal {

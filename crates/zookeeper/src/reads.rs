@@ -12,6 +12,46 @@ use holdfast_core::{
 };
 use std::sync::Arc;
 
+/// The longest reply, in bytes: about 65,000 children with names of the usual length. Building one
+/// takes the loop's thread some milliseconds, and every client may have one that it does not read.
+const REPLY_BYTES_MAX: usize = 4 << 20;
+
+/// The most reads in a `multiRead`, as of changes in a `multi`.
+const READS_MAX: usize = 512;
+
+/// A text in a reply has its length in front.
+const TEXT_HEAD_BYTES: usize = 4;
+
+/// A Stat in a reply, with the header of a read in a `multiRead`.
+const STAT_BYTES: usize = 80;
+
+/// How much of a reply is left.
+struct ReplyBudget(usize);
+
+impl ReplyBudget {
+    /// Takes something out. Once something did not fit, nothing does: whoever asks for too much must
+    /// not have it counted again and again.
+    fn take(&mut self, bytes: usize) -> Result<(), Code> {
+        match self.0.checked_sub(bytes) {
+            Some(left) => self.0 = left,
+            None => {
+                self.0 = 0;
+                return Err(Code::QuotaExceeded);
+            }
+        }
+        Ok(())
+    }
+
+    fn texts<'a>(&mut self, all: impl Iterator<Item = &'a Arc<str>>) -> Result<Vec<String>, Code> {
+        let mut texts = Vec::new();
+        for text in all {
+            self.take(text.len().saturating_add(TEXT_HEAD_BYTES))?;
+            texts.push(text.to_string());
+        }
+        Ok(texts)
+    }
+}
+
 /// Who reads, and what with.
 pub(crate) struct Reading<'a> {
     pub(crate) state: &'a State,
@@ -42,7 +82,7 @@ impl<'a> Reading<'a> {
             }
             Request::GetChildren { path, watch, stat } => {
                 let node_stat = self.readable(path)?.stat;
-                let names = self.children(path);
+                let names = self.children(path, &mut ReplyBudget(REPLY_BYTES_MAX))?;
                 self.watch(path, *watch, Kind::Children)?;
                 Ok(if *stat {
                     ReplyBody::ChildrenStat(names, node_stat)
@@ -56,7 +96,12 @@ impl<'a> Reading<'a> {
                 Ok(ReplyBody::Acl(shown_acl(node.acl, self.ids), node.stat))
             }
             Request::MultiRead(ops) => {
-                Ok(ReplyBody::MultiRead(ops.iter().map(|op| self.read(op)).collect()))
+                if ops.len() > READS_MAX {
+                    return Err(Code::BadArguments);
+                }
+                let mut left = ReplyBudget(REPLY_BYTES_MAX);
+                let read = |op| self.read(op, &mut left).unwrap_or_else(ReadResult::Error);
+                Ok(ReplyBody::MultiRead(ops.iter().map(read).collect()))
             }
             Request::SetWatches(set) => self.set_watches(set),
             Request::AddWatch { path, mode } => {
@@ -75,7 +120,7 @@ impl<'a> Reading<'a> {
             Request::GetEphemerals { prefix } => {
                 let paths = self.state.ephemeral_nodes(self.session);
                 let paths = paths.filter(|path| path.starts_with(prefix.as_str()));
-                Ok(ReplyBody::Texts(paths.map(|path| path.to_string()).collect()))
+                ReplyBudget(REPLY_BYTES_MAX).texts(paths).map(ReplyBody::Texts)
             }
             Request::GetAllChildrenNumber { path } => {
                 self.readable(path)?;
@@ -105,17 +150,19 @@ impl<'a> Reading<'a> {
         Ok(node)
     }
 
-    fn children(&self, path: &str) -> Vec<String> {
-        self.state.node_children(path).map(|name: &Arc<str>| name.to_string()).collect()
+    fn children(&self, path: &str, left: &mut ReplyBudget) -> Result<Vec<String>, Code> {
+        left.texts(self.state.node_children(path))
     }
 
-    fn read(&self, op: &ReadOp) -> ReadResult {
+    fn read(&self, op: &ReadOp, left: &mut ReplyBudget) -> Result<ReadResult, Code> {
         let (ReadOp::GetChildren { path } | ReadOp::GetData { path }) = op;
-        match (self.readable(path), op) {
-            (Err(code), _) => ReadResult::Error(code),
-            (Ok(_), ReadOp::GetChildren { path }) => ReadResult::Children(self.children(path)),
-            (Ok(node), ReadOp::GetData { .. }) => {
-                ReadResult::DataStat(node.data.cloned(), node.stat)
+        let node = self.readable(path)?;
+        left.take(STAT_BYTES)?;
+        match op {
+            ReadOp::GetChildren { path } => self.children(path, left).map(ReadResult::Children),
+            ReadOp::GetData { .. } => {
+                left.take(node.data.map_or(0, |data| data.as_bytes().len()))?;
+                Ok(ReadResult::DataStat(node.data.cloned(), node.stat))
             }
         }
     }

@@ -70,11 +70,29 @@ pub(crate) enum TaskOutcome {
     Expired(Connected),
     /// This server is behind what the client has seen, and can't catch up: it must look for another.
     Behind,
+    /// Another connection has gone on with the session since.
+    Moved,
     /// Frames in order, whether the connection ends after them, and requests that are still to be
     /// done because there would have been too much to reply at once.
     Replied { frames: Vec<Vec<u8>>, close: bool, rest: Vec<QueuedRequest> },
     /// Nobody knows what became of it.
     Failed(SubmitError),
+}
+
+/// What of a session's timeout may have passed since its last acknowledged heartbeat was sent, when a
+/// request is replied to.
+pub(crate) const CONFIRMED_WITHIN: u32 = 8;
+
+/// How long the cluster keeps a session without a heartbeat. A reply tells the client that its session
+/// lives for another timeout, although the heartbeat that vouches for that may be older.
+fn ttl_ms(timeout_ms: u64) -> u64 {
+    timeout_ms.saturating_add(timeout_ms.div_ceil(u64::from(CONFIRMED_WITHIN)))
+}
+
+/// The timeout of a session that the cluster keeps for this long.
+fn timeout_ms(ttl_ms: u64) -> u64 {
+    let parts = u64::from(CONFIRMED_WITHIN);
+    ttl_ms.saturating_mul(parts) / parts.saturating_add(1)
 }
 
 /// A client's requests beside the state.
@@ -162,13 +180,13 @@ impl ClientTask {
         match reply {
             None => Step::Submit(Command::OpenSession(OpenSession {
                 secret,
-                ttl_ms: timeout_ms,
+                ttl_ms: ttl_ms(timeout_ms),
                 label: label.clone(),
                 kind: SessionKind::Client,
             })),
             Some(NodeReply::Answer(Ok(Answer::SessionOpened(id)))) => {
                 let session = SessionRef { id, secret };
-                self.connected(state, clients, session, read_only)
+                self.connected(state, clients, session, 0, read_only)
             }
             Some(_) => self.done(TaskOutcome::Failed(SubmitError::QueueFull)),
         }
@@ -186,7 +204,9 @@ impl ClientTask {
                 }
                 if *current { self.done(TaskOutcome::Behind) } else { Step::Read }
             }
-            Some(NodeReply::Answer(Ok(_))) => self.connected(state, clients, session, read_only),
+            Some(NodeReply::Answer(Ok(Answer::SessionAttached { attachment }))) => {
+                self.connected(state, clients, session, attachment, read_only)
+            }
             Some(NodeReply::Answer(Err(Refusal::NoSession(_) | Refusal::NotOwner))) => {
                 self.done(TaskOutcome::Expired(Connected::expired(read_only)))
             }
@@ -199,11 +219,18 @@ impl ClientTask {
         state: &State,
         clients: &mut Clients,
         session: SessionRef,
+        attachment: u64,
         read_only: Option<bool>,
     ) -> Step {
-        // It may have ended in the same moment: then its end is told next.
-        let timeout_ms = state.session_view(session.id, 0).map_or(1, |view| view.ttl_ms);
-        let attachment = state.attachment(session.id);
+        // The state may be further on, and what happened to the session since was told to nobody: this
+        // client was not known to have it.
+        let view = state.session_view(session.id, 0).filter(|_| state.session_lives(&session));
+        let Some(timeout_ms) = view.map(|view| timeout_ms(view.ttl_ms)) else {
+            return self.done(TaskOutcome::Expired(Connected::expired(read_only)));
+        };
+        if state.attachment(session.id) != attachment {
+            return self.done(TaskOutcome::Moved);
+        }
         clients.bind(self.client, session.id, attachment);
         let connected = Connected {
             timeout_ms: i32::try_from(timeout_ms).unwrap_or(i32::MAX),
@@ -247,7 +274,7 @@ impl ClientTask {
         {
             let (xid, zxid) = (xid, state.zxid().cast_signed());
             let (result, events) = match (answer.take(), request) {
-                (_, Err(_)) => (Err(Code::MarshallingError), Vec::new()),
+                (_, Err(malformed)) => (Err(Code::of_malformed(&malformed)), Vec::new()),
                 (Some(answer), Ok(request)) => {
                     close |= request == Request::CloseSession;
                     (written(&request, answer), Vec::new())

@@ -160,6 +160,37 @@ fn moved_session_closes_its_old_connection() {
     ask(&mut bench, B, &set("/a")).unwrap();
 }
 
+/// A node that was behind once gave the connection that the client had left the attachment of the one
+/// that it went on over: both could write.
+#[test]
+fn session_that_moved_on_in_the_same_turn_is_not_served_twice() {
+    let mut bench = Bench::new();
+    let session = client(&mut bench, A);
+    let (left, current) = (ClientId(2), ClientId(3));
+    bench.hold = true;
+    for id in [left, current] {
+        bench.open(id);
+        bench.send(id, &connect(session.session, &session.password).encode());
+    }
+    bench.release_in_one_turn();
+    assert_eq!(bench.receive(left), Some(Received::Closed));
+    assert_eq!(connected(&mut bench, current).session, session.session);
+    ask(&mut bench, current, &create("/a", NodeKind::Ephemeral, false)).unwrap();
+}
+
+#[test]
+fn session_that_ended_in_the_same_turn_is_told_expired() {
+    let mut bench = Bench::new();
+    let session = client(&mut bench, A);
+    bench.hold = true;
+    bench.open(B);
+    bench.send(B, &connect(session.session, &session.password).encode());
+    bench.send(A, &Request::CloseSession.encode(1));
+    bench.release_in_one_turn();
+    assert_eq!(connected(&mut bench, B).timeout_ms, 0);
+    assert_eq!(bench.receive(B), Some(Received::Closed));
+}
+
 #[test]
 fn session_cannot_be_attached_without_its_password() {
     let mut bench = Bench::new();

@@ -45,7 +45,7 @@ pub(crate) use invariants::{check_index, ensure};
 pub use query::{Counts, LockPage, LockView, SessionView, TicketView};
 pub(crate) use request::Recalled;
 pub use restore::{CannotRestore, Restored};
-pub(crate) use store_access::{HolderView, StoreAccess};
+pub(crate) use store_access::{HolderView, LineView, StoreAccess};
 pub use why::{Cycle, Why, WhyLink};
 
 use crate::containers::{Index, Slab, Slot};

@@ -9,7 +9,7 @@ use super::records::{Lock, Ticket};
 use super::{Lines, StepBudget, TicketSpec};
 use crate::command::{Door, Lease, Mode, Revoke, SessionRef, Wait};
 use crate::containers::Slot;
-use crate::effect::{Answer, Effect, EndReason, Forced};
+use crate::effect::{Answer, Effect, EndReason, Ending, Forced};
 use crate::ids::{SessionId, Token};
 use crate::limits::Limits;
 use crate::refusal::{Bound, Refusal};
@@ -348,6 +348,13 @@ impl<'a> LineView<'a> {
     /// Whether there is a lock-delay.
     pub(crate) fn is_delayed(&self) -> bool {
         self.lock.delayed_until_ms().is_some()
+    }
+
+    /// How the holder ended that the lock-delay follows, as far as that is still known.
+    pub(crate) fn last_death(&self) -> Option<&'a Ending> {
+        let past = self.lock.past.as_deref()?;
+        let death = past.death.as_ref().map(|death| &death.ending);
+        death.or(past.last.as_ref()).map(|ending| &**ending)
     }
 
     fn holder(self) -> Option<HolderView<'a>> {

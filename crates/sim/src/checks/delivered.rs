@@ -32,8 +32,9 @@ impl DeliveredGrants {
     pub(crate) fn applied(&mut self, applied: &Applied<'_>) -> Result<(), Violation> {
         for effect in applied.effects {
             match effect {
-                // One that did not wait is answered with its grant.
-                Effect::Granted(grant) if grant.waited_ms > 0 => {
+                // One that did not wait is answered with its grant, and a client with a session of its
+                // own finds it.
+                Effect::Granted(grant) if grant.waited_ms > 0 && grant.lease != Lease::Session => {
                     let of_door = |name: &[u8]| name.starts_with(DOOR.as_bytes());
                     if grant.names.as_slice().iter().any(|name| of_door(name.as_bytes())) {
                         let undelivered = UndeliveredGrant { granted: grant.lease, alone: None };

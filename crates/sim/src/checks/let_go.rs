@@ -3,6 +3,7 @@
 
 use super::{DOOR, Violation};
 use crate::client::Client;
+use crate::zookeeper;
 use holdfast_core::{Label, Lease, LockName, SessionId, State, TicketView, Token};
 
 /// What the clients' locks are called.
@@ -78,4 +79,18 @@ pub(crate) fn judge(state: &State, client: &Client) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// The same of a client of the ZooKeeper door, which has one ticket at most.
+pub(crate) fn judge_zookeeper(state: &State, client: &zookeeper::Client) -> Result<(), Violation> {
+    let Some((session, known)) = client.session.zip(client.ticket()) else { return Ok(()) };
+    let view = state.session_view(session.id, usize::MAX);
+    let tickets = view.map(|view| view.tickets).unwrap_or_default();
+    match tickets.into_iter().find(|token| Some(*token) != known) {
+        Some(token) => Err(format!(
+            "let go: ZooKeeper client {} has token {token} and does not know of it",
+            client.number
+        )),
+        None => Ok(()),
+    }
 }

@@ -4,6 +4,7 @@
 use super::{Belief, Checks, Violation, let_go, restored};
 use crate::client::Client;
 use crate::host::Host;
+use crate::zookeeper;
 use holdfast_node::{LEVEL, NodeId};
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ const BEHIND_MAX: u64 = 50;
 pub(crate) fn judge(
     hosts: &BTreeMap<NodeId, Host>,
     clients: &[Client],
-    checks: &Checks,
+    zookeeper_clients: &[zookeeper::Client],
+    checks: &mut Checks,
     beliefs: &[Belief],
     now_us: u64,
 ) -> Result<(), Violation> {
@@ -26,6 +28,12 @@ pub(crate) fn judge(
         let (number, calls, sizes) = (stuck.number, &stuck.app.calls, stuck.session.sizes());
         return Err(format!(
             "liveness: client {number} got nowhere in a minute: {calls:?}, {sizes:?}"
+        ));
+    }
+    if let Some(stuck) = zookeeper_clients.iter().find(|client| client.done == 0) {
+        let (number, connected) = (stuck.number, stuck.is_connected());
+        return Err(format!(
+            "liveness: ZooKeeper client {number} got nowhere in a minute; connected: {connected}"
         ));
     }
     let level = leader.cluster().level();
@@ -47,5 +55,9 @@ pub(crate) fn judge(
     checks.guards_at_the_end(beliefs, now_us)?;
     checks.ghosts(state, now_us)?;
     restored::judge(state)?;
+    checks.zookeeper.judge_the_end(now_us)?;
+    for client in zookeeper_clients {
+        let_go::judge_zookeeper(state, client)?;
+    }
     clients.iter().try_for_each(|client| let_go::judge(state, client))
 }

@@ -24,9 +24,11 @@ mod request_ids;
 pub(crate) mod restored;
 mod tokens_rise;
 mod withdrawn;
+mod zookeeper;
 
 pub(crate) use delivered::DOOR;
 pub(crate) use guards::Belief;
+pub(crate) use zookeeper::{ClientKey, SUFFIX_LEN, Unacknowledged, WatchKind, ZooKeeperChecks};
 
 use bytes::Bytes;
 use holdfast_core::{Effect, Label, LockName, SessionId, State, Token};
@@ -36,7 +38,10 @@ use holdfast_node::{NodeId, Position};
 pub(crate) struct Applied<'a> {
     pub(crate) at: Position,
     pub(crate) effects: &'a [Effect],
+    /// The node's, which may have applied later entries as well.
     pub(crate) state: &'a State,
+    /// Whether it has not.
+    pub(crate) is_last: bool,
     /// The sessions of the node processes that run.
     pub(crate) living: &'a [SessionId],
     pub(crate) now_us: u64,
@@ -58,6 +63,8 @@ pub(crate) struct Checks {
     delivered: delivered::DeliveredGrants,
     request_ids: request_ids::RequestIds,
     withdrawn: withdrawn::Withdrawn,
+    /// What clients of the ZooKeeper door say, they say here.
+    pub(crate) zookeeper: ZooKeeperChecks,
     /// Acquires without a session whose callers hung up, and when.
     abandoned: Vec<(Label, u64)>,
 }
@@ -91,6 +98,7 @@ impl Checks {
         self.delivered.applied(applied)?;
         self.withdrawn.applied(applied)?;
         self.leases.applied(applied)?;
+        self.zookeeper.applied(applied)?;
         self.guards.applied(applied, beliefs)
     }
 

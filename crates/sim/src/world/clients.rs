@@ -257,6 +257,7 @@ impl World {
             }
         }
         beliefs.extend(self.raw_beliefs());
+        beliefs.extend(self.zookeeper_beliefs());
         beliefs
     }
 
@@ -264,6 +265,9 @@ impl World {
     pub(super) fn receive_down(&mut self, wire: WireId, end: End, frame: Down) {
         match end {
             End::Raw(number) => self.raw_received(number, wire, frame),
+            End::ZooKeeper { client, life } => {
+                self.zookeeper_client_received(client, life, wire, frame);
+            }
             End::Session { client, life, connection } => {
                 let Some(known) = self.clients.get_mut(client).filter(|known| known.life == life)
                 else {
@@ -386,7 +390,7 @@ impl Client {
                 self.inputs.extend(failed.map(|input| (None, input)));
                 self.inputs.push((None, Input::NotConnected(connection, lost())));
             }
-            Down::Watched(_) | Down::Answered(..) => {}
+            Down::Watched(_) | Down::Answered(..) | Down::Bytes(_) => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::World;
 use super::wires::{Down, Up, WireId};
-use crate::door::{Answered, Kind, Pending, StreamKind, refused};
+use crate::door::{Answered, DoorTask, Kind, Pending, StreamKind, refused};
 use crate::host::VirtualSink;
 use crate::raw::RawAnswer;
 use crate::redis::{self, RedisTask};
@@ -60,6 +60,7 @@ impl World {
                     self.send_down(wire, Down::Answered(which, RawAnswer::Failed(status)));
                 }
             }
+            Up::Bytes(bytes) => self.zookeeper_bytes(id, wire, &bytes, now),
             Up::Fin => {
                 let abandoned = host.forget(wire, now);
                 self.checks.abandoned(abandoned, self.now_us);
@@ -80,12 +81,18 @@ impl World {
             for output in outputs.drain(..) {
                 match output {
                     Output::Complete(call, completion) => self.complete(id, call, completion, now),
+                    Output::Event(sink, event) if self.is_zookeeper_sink(id, sink) => {
+                        self.zookeeper_event(id, &event, now);
+                    }
                     Output::Event(sink, event) => {
                         let Some(host) = self.hosts.get_mut(&id) else { return };
                         if let Some(stream) = host.streams.get_mut(&sink) {
                             stream.queue.push(event);
                             self.pump(id, sink, now);
                         }
+                    }
+                    Output::Close(sink) if self.is_zookeeper_sink(id, sink) => {
+                        self.zookeeper_lost_track(id, now);
                     }
                     Output::Close(sink) | Output::CloseIfAbove(sink, _) => {
                         let Some(host) = self.hosts.get_mut(&id) else { return };
@@ -94,7 +101,10 @@ impl World {
                             self.reset(wire);
                         }
                     }
-                    Output::Finished(task) => self.finished(id, task),
+                    Output::Finished(DoorTask::Redis(task)) => self.finished(id, task),
+                    Output::Finished(DoorTask::ZooKeeper(task)) => {
+                        self.zookeeper_finished(id, task, now);
+                    }
                 }
             }
         }
@@ -215,7 +225,7 @@ impl World {
                 let step = pending_acquire.read(seen, now);
                 self.take_on(id, wire, which, pending_acquire, step, ticket, now);
             }
-            Kind::Change(_) | Kind::Redis(..) => {}
+            Kind::Change(_) | Kind::Redis(..) | Kind::ZooKeeper => {}
         }
     }
 
@@ -274,6 +284,12 @@ impl World {
     /// Writes what waits for the streams of a connection.
     pub(super) fn pump_wire(&mut self, id: NodeId, wire: WireId) {
         let Some(host) = self.hosts.get(&id) else { return };
+        if let Some(client) = host.zookeeper.client(wire) {
+            if host.zookeeper.has_messages(client) {
+                self.pump_zookeeper_later(id, client);
+            }
+            return;
+        }
         let of_wire = host.streams.iter().filter(|(_, stream)| stream.wire == wire);
         let sinks: Vec<VirtualSink> = of_wire.map(|(sink, _)| *sink).collect();
         let now = host.now(self.now_us);

@@ -2,7 +2,8 @@
 //!
 //! What happens stands here; what comes of it, in the files beside: `nodes.rs` does what a real
 //! driver does for each node and its gateway, `doors.rs` what a server's doors do, `wires.rs` carries
-//! messages between callers and nodes, `clients.rs` drives the clients' sessions, `raw.rs` makes calls
+//! messages between callers and nodes, `clients.rs` drives the clients' sessions, `zookeeper.rs` and
+//! `zookeeper_door.rs` the clients of the ZooKeeper door and its connections, `raw.rs` makes calls
 //! without a session, `operator.rs` changes the membership, `trouble.rs` makes the faults, some of which
 //! are the `stories.rs` of several.
 
@@ -14,6 +15,8 @@ mod raw;
 mod stories;
 mod trouble;
 mod wires;
+mod zookeeper;
+mod zookeeper_door;
 
 pub(crate) use wires::{Status, Up, WireId};
 
@@ -25,12 +28,15 @@ use crate::network::Network;
 use crate::raw::{Raw, RawCall, RawHolder, RawKind, RawSession};
 use crate::rng::Rng;
 use crate::trace::Trace;
+use crate::zookeeper::Client as ZooKeeperClient;
 use bytes::Bytes;
 use holdfast_client::session::{CallId, WatchId};
 use holdfast_core::Token;
 use holdfast_node::{Change, Cluster, LEVEL, NodeId};
+use holdfast_zookeeper::ClientId;
 use std::collections::BTreeMap;
 use wires::Wire;
+use zookeeper::ZOOKEEPER_CLIENTS;
 
 /// Clients in a run.
 pub(crate) const CLIENTS: usize = 10;
@@ -77,6 +83,10 @@ enum Event {
         parcel: Box<SnapshotInTransit>,
     },
     Client(usize),
+    /// A client of the ZooKeeper door has its turn.
+    ZooKeeperClient(usize),
+    /// The thread of a connection of the ZooKeeper door has time again.
+    PumpZooKeeper(NodeId, ClientId),
     /// A frame arrives at a node.
     Up(WireId),
     /// A frame arrives at a client.
@@ -138,6 +148,7 @@ pub(crate) struct World {
     /// What links hold back, in the order in which it was sent.
     held: Vec<Event>,
     clients: Vec<Client>,
+    zookeeper_clients: Vec<ZooKeeperClient>,
     wires: BTreeMap<WireId, Wire>,
     next_wire: u64,
     /// Calls without a session that are on their way.
@@ -210,6 +221,9 @@ impl World {
         let cluster = Cluster::begin_at(level, ids.iter().map(|id| (*id, format!("node-{id}"))));
         let hosts = ids.iter().map(|id| (*id, Host::new(*id, Some(&cluster), &mut rng))).collect();
         let clients = (0..CLIENTS).map(|number| Client::new(number, 0, &mut rng, &ids)).collect();
+        let zookeeper_clients = (0..ZOOKEEPER_CLIENTS)
+            .map(|number| ZooKeeperClient::new(number, 0, 0, &mut rng, &ids))
+            .collect();
         let mut world = Self {
             now_us: 0,
             queue: BTreeMap::new(),
@@ -219,6 +233,7 @@ impl World {
             network: Network::new(),
             held: Vec::new(),
             clients,
+            zookeeper_clients,
             wires: BTreeMap::new(),
             next_wire: 0,
             raws: BTreeMap::new(),
@@ -241,6 +256,9 @@ impl World {
         }
         for client in 0..CLIENTS {
             world.wake_client(client);
+        }
+        for client in 0..ZOOKEEPER_CLIENTS {
+            world.wake_zookeeper_client(client);
         }
         world.schedule(5_000_000, Event::Trouble);
         world.schedule(1_000_000, Event::Operate);
@@ -291,6 +309,8 @@ impl World {
             }
             Event::ParcelArrives { from, to, parcel } => self.parcel_arrives(from, to, *parcel),
             Event::Client(client) => self.client_turn(client),
+            Event::ZooKeeperClient(client) => self.zookeeper_client_turn(client),
+            Event::PumpZooKeeper(id, client) => self.pump_zookeeper_later(id, client),
             Event::Up(wire) => self.arrive_up(wire),
             Event::Down(wire) => self.arrive_down(wire),
             Event::WatchAgain { client, life, watch } => self.watch(client, life, watch),
@@ -350,8 +370,14 @@ impl World {
             return;
         }
         let beliefs = self.beliefs();
-        let judged =
-            liveness::judge(&self.hosts, &self.clients, &self.checks, &beliefs, self.now_us);
+        let judged = liveness::judge(
+            &self.hosts,
+            &self.clients,
+            &self.zookeeper_clients,
+            &mut self.checks,
+            &beliefs,
+            self.now_us,
+        );
         if let Err(violation) = judged {
             for host in self.hosts.values() {
                 self.trace.say(self.now_us, || host.standing());

@@ -2,7 +2,7 @@
 //! snapshots.
 
 use super::{Event, World};
-use crate::checks::{Applied, damage_is_found, let_go, readable};
+use crate::checks::{Applied, ZooKeeperChecks, damage_is_found, let_go, readable};
 use crate::host::{Host, SnapshotInTransit, Written};
 use holdfast_core::{Effect, EndReason, SessionId};
 use holdfast_node::{Input, LEVEL, NodeId, Output, PeerMessage, Position};
@@ -38,6 +38,8 @@ impl World {
         }
         match started {
             Ok(()) => {
+                let now = host.now(self.now_us);
+                host.open_zookeeper(now);
                 self.trace.say(self.now_us, || format!("node {id} starts"));
                 self.wake(id);
                 self.resume_wires();
@@ -100,10 +102,13 @@ impl World {
             }
             self.output(id, output, now);
         }
+        // As in the server: what entries did is told before tasks go on that see it.
+        self.deliver_outputs(id, now);
         if let Some(Host { gateway, node: Some(node), .. }) = self.hosts.get_mut(&id) {
             gateway.finish_turn(now, node);
         }
         self.deliver_outputs(id, now);
+        self.tick_zookeeper(id, now);
         let cost_us = self.rng.range(1_000, 300_000);
         if let Some(host) = self.hosts.get_mut(&id).filter(|host| self.now_us < host.busy_until_us)
         {
@@ -111,7 +116,9 @@ impl World {
         }
         if let Some(Host { gateway, node: Some(node), .. }) = self.hosts.get_mut(&id) {
             let pause = gateway.pause(now, node);
-            self.wake_in(id, (pause.as_micros() as u64).max(TURN_US_MIN));
+            let due = self.hosts.get(&id).and_then(|host| host.zookeeper.next_due());
+            let pause = due.map_or(pause, |due| pause.min(due.saturating_sub(now)));
+            self.wake_in(id, (pause.as_micros() as u64 + 1).max(TURN_US_MIN));
         }
     }
 
@@ -318,7 +325,8 @@ impl World {
         let Some(node) = self.hosts.get(&id).and_then(|host| host.node.as_ref()) else { return };
         let state = node.state();
         let (living, now_us) = (living.as_slice(), self.now_us);
-        let applied = Applied { at, effects, state, living, now_us };
+        let is_last = node.applied().index == at.index;
+        let applied = Applied { at, effects, state, is_last, living, now_us };
         let checked = self.checks.applied(&applied, &beliefs);
         let sound = if at.index.is_multiple_of(64) { state.check() } else { Ok(()) };
         for effect in effects {
@@ -326,6 +334,14 @@ impl World {
                 format!("node {id} entry {}: {}", at.index, words(effect))
             });
         }
+        let cut_off = effects.iter().try_for_each(|effect| match effect {
+            Effect::SessionEnded { session, how: EndReason::Expired } => {
+                let hosts = self.hosts.values();
+                let open = hosts.flat_map(|host| host.unacknowledged(*session, now_us));
+                ZooKeeperChecks::expired(*session, &open.collect::<Vec<_>>(), now_us)
+            }
+            _ => Ok(()),
+        });
         let closed = effects.iter().filter_map(|effect| match effect {
             Effect::SessionEnded { session, how: EndReason::Closed } => Some(*session),
             _ => None,
@@ -338,7 +354,7 @@ impl World {
         let left = closed.filter_map(|session| Some((session, closer(session)?.number)));
         let left = left.map(|(session, client)| let_go::closed(state, session, client));
         let left = left.collect::<Result<(), _>>();
-        if let Err(violation) = checked.and(sound).and(left) {
+        if let Err(violation) = checked.and(sound).and(left).and(cut_off) {
             self.fail(violation);
         }
     }

@@ -1,9 +1,10 @@
 //! Makes trouble, and ends it.
 
-use super::{CLIENTS, Event, World};
+use super::{CLIENTS, Event, World, ZOOKEEPER_CLIENTS};
 use crate::faults::Fault;
 use crate::host::Host;
 use crate::network::LinkQuality;
+use crate::zookeeper::Client as ZooKeeperClient;
 use holdfast_node::{Change, Input, NodeId};
 use holdfast_sim_disk::SimFaults;
 
@@ -119,14 +120,19 @@ impl World {
                 self.idle_until_us = self.now_us + self.rng.range(5_000_000, 60_000_000);
             }
             Fault::PauseClient => {
-                let number = self.rng.range(0, CLIENTS as u64) as usize;
+                let number = self.rng.range(0, (CLIENTS + ZOOKEEPER_CLIENTS) as u64) as usize;
                 if let Some(client) = self.clients.get_mut(number) {
+                    client.paused_until_us = until_us;
+                } else if let Some(client) = self.zookeeper_clients.get_mut(number - CLIENTS) {
                     client.paused_until_us = until_us;
                 }
             }
             Fault::KillClient => {
-                let number = self.rng.range(0, CLIENTS as u64) as usize;
-                self.restart_client(number);
+                let number = self.rng.range(0, (CLIENTS + ZOOKEEPER_CLIENTS) as u64) as usize;
+                match number.checked_sub(CLIENTS) {
+                    Some(number) => self.restart_zookeeper_client(number),
+                    None => self.restart_client(number),
+                }
             }
             Fault::LostConnections => return self.lose_connections(victim),
             Fault::HeldClients => {
@@ -318,7 +324,18 @@ impl World {
             client.paused_until_us = 0;
             client.done = 0;
         }
+        for client in &mut self.zookeeper_clients {
+            client.paused_until_us = 0;
+            client.done = 0;
+        }
         let up = self.up();
+        for number in 0..ZOOKEEPER_CLIENTS {
+            let knows = |client: &ZooKeeperClient| client.servers.iter().any(|id| up.contains(id));
+            if !self.zookeeper_clients.get(number).is_some_and(knows) {
+                self.restart_zookeeper_client(number);
+            }
+            self.wake_zookeeper_client(number);
+        }
         for client in 0..CLIENTS {
             // One that knows only nodes that are gone could never come back.
             let known = self.clients.get(client).map(|client| client.servers.clone());

@@ -22,11 +22,23 @@ const WINDOW: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// A session's connection.
-    Session { client: usize, life: u64, connection: ConnectionId },
+    Session {
+        client: usize,
+        life: u64,
+        connection: ConnectionId,
+    },
     /// The watch of a lock.
-    Watch { client: usize, life: u64, watch: WatchId },
+    Watch {
+        client: usize,
+        life: u64,
+        watch: WatchId,
+    },
     /// A call without a session.
     Raw(u64),
+    ZooKeeper {
+        client: usize,
+        life: u64,
+    },
 }
 
 impl End {
@@ -35,6 +47,7 @@ impl End {
         match self {
             Self::Session { client, .. } | Self::Watch { client, .. } => client,
             Self::Raw(number) => number as usize % super::CLIENTS,
+            Self::ZooKeeper { client, .. } => client % super::CLIENTS,
         }
     }
 }
@@ -54,6 +67,8 @@ pub(crate) enum Up {
     Watch(Bytes),
     /// A call, numbered within its connection.
     Call(u8, RawCall),
+    /// Of the ZooKeeper door.
+    Bytes(Vec<u8>),
     /// The client has closed the connection.
     Fin,
 }
@@ -69,6 +84,8 @@ pub(crate) enum Down {
     Replied(QueryId, Result<Reply, Status>),
     Watched(WatchEvent),
     Answered(u8, RawAnswer),
+    /// Of the ZooKeeper door.
+    Bytes(Vec<u8>),
     /// The connection is lost.
     Reset,
 }

@@ -7,6 +7,11 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
+impl Malformed {
+    /// The flags of a create mean nothing. ZooKeeper has an error of its own for this.
+    pub const NO_SUCH_KIND: Self = Self("there is no such kind of znode");
+}
+
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)

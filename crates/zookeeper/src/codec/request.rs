@@ -264,6 +264,7 @@ fn read_create(op: i32, reader: &mut Reader<'_>) -> Result<NodeOp, Malformed> {
     let (path, data, acl) = (reader.text()?, read_data(reader)?, read_acl(reader)?);
     let flags = reader.int()?;
     let ttl = if op == op::CREATE_TTL { reader.long()? } else { 0 };
+    // None is refused, as in ZooKeeper.
     let ttl = || NodeKind::Ttl { ms: u64::try_from(ttl).unwrap_or(0) };
     let (kind, sequential) = match flags {
         0 => (NodeKind::Persistent, false),
@@ -273,7 +274,13 @@ fn read_create(op: i32, reader: &mut Reader<'_>) -> Result<NodeOp, Malformed> {
         4 => (NodeKind::Container, false),
         5 => (ttl(), false),
         6 => (ttl(), true),
-        _ => return Err(Malformed("there is no such kind of znode")),
+        _ => return Err(Malformed::NO_SUCH_KIND),
+    };
+    let kind = match (op, &kind) {
+        (op::CREATE_CONTAINER, _) => NodeKind::Container,
+        (op::CREATE_TTL, NodeKind::Ttl { .. }) => kind,
+        (op::CREATE_TTL, _) => NodeKind::Ttl { ms: 0 },
+        _ => kind,
     };
     Ok(NodeOp::Create { path, data, acl, kind, sequential })
 }

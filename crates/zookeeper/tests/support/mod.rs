@@ -7,7 +7,7 @@ use holdfast_core::{
 };
 use holdfast_gateway::{Resume, Step};
 use holdfast_node::Reply as NodeReply;
-use holdfast_zookeeper::connection::{Action, Connection, HeartbeatReply, Settings};
+use holdfast_zookeeper::connection::{Action, Connection, HeartbeatReply, Message, Settings};
 use holdfast_zookeeper::task::ClientTask;
 use holdfast_zookeeper::{ClientId, Clients};
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +27,7 @@ pub(crate) struct Bench {
     pub(crate) connections: BTreeMap<ClientId, Connection>,
     received: BTreeMap<ClientId, VecDeque<Received>>,
     /// What comes to the door from the loop, in order.
-    inbox: VecDeque<(ClientId, Inbox)>,
+    inbox: VecDeque<(ClientId, Message)>,
     /// Tasks that wait for the log, while it is held up.
     held: VecDeque<(Box<ClientTask>, Command)>,
     pub(crate) hold: bool,
@@ -37,11 +37,6 @@ pub(crate) struct Bench {
     pub(crate) steps: Option<usize>,
     /// How often a task let others have their turn before it went on.
     pub(crate) reads: usize,
-}
-
-enum Inbox {
-    Notice(holdfast_zookeeper::Notice),
-    Finished(Box<ClientTask>),
 }
 
 impl Bench {
@@ -65,6 +60,7 @@ impl Bench {
         let peer: IpAddr = "127.0.0.1".parse().unwrap();
         let secret = Secret([u8::try_from(client.0).unwrap() + 1; 16]);
         let connection = Connection::new(client, peer, Settings::default(), secret);
+        self.clients.register(client);
         self.connections.insert(client, connection);
         self.received.insert(client, VecDeque::new());
     }
@@ -121,7 +117,7 @@ impl Bench {
     fn publish(&mut self, effects: &[Effect]) {
         for effect in effects {
             for (client, notice) in self.clients.effect(effect) {
-                self.inbox.push_back((client, Inbox::Notice(notice)));
+                self.inbox.push_back((client, Message::Notice(notice)));
             }
         }
     }
@@ -160,7 +156,7 @@ impl Bench {
     fn run(&mut self, mut task: Box<ClientTask>, resume: Resume) {
         let mut resume = resume;
         loop {
-            match task.resume(&self.state, &mut self.clients, resume) {
+            match self.clients.resume(&mut task, &self.state, resume) {
                 Step::Submit(command) if self.hold => {
                     return self.held.push_back((task, command));
                 }
@@ -174,7 +170,7 @@ impl Bench {
                 }
                 Step::Block { .. } => panic!("nothing here blocks"),
                 Step::Done => {
-                    return self.inbox.push_back((task.client(), Inbox::Finished(task)));
+                    return self.inbox.push_back((task.client(), Message::Finished(task)));
                 }
             }
         }
@@ -190,14 +186,24 @@ impl Bench {
         self.deliver();
     }
 
+    /// The same, for a node that was behind: it applies all that it missed in one turn, tells what that
+    /// did, and only then lets tasks go on.
+    pub(crate) fn release_in_one_turn(&mut self) {
+        self.hold = false;
+        let held = std::mem::take(&mut self.held);
+        let answered: Vec<_> =
+            held.into_iter().map(|(task, command)| (task, self.apply(command))).collect();
+        for (task, answer) in answered {
+            self.run(task, Resume::Replied(NodeReply::Answer(answer)));
+        }
+        self.deliver();
+    }
+
     fn deliver(&mut self) {
-        while let Some((client, inbox)) = self.inbox.pop_front() {
+        while let Some((client, message)) = self.inbox.pop_front() {
             let now = self.now;
             let Some(connection) = self.connections.get_mut(&client) else { continue };
-            let actions = match inbox {
-                Inbox::Notice(notice) => connection.notice(notice),
-                Inbox::Finished(task) => connection.finished(*task, now),
-            };
+            let actions = connection.message(message, now);
             self.act(client, actions);
         }
     }

@@ -5,6 +5,7 @@
 //! so that the whole command can still be refused.
 
 use super::nodes::{NodeTicket, lock_of};
+use super::tickets::dead_place;
 use super::{BUILT_IN, Tree, acl, recipes};
 use crate::command::Mode;
 use crate::lines::StoreAccess;
@@ -273,10 +274,12 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         kind: NodeKind,
         parent: &mut PlannedNode,
     ) -> Result<Option<TicketPlace>, NodeRefusal> {
-        let Some(((recipe, mode), lock)) = recipes::place_of(name_of(path)).zip(lock_of(directory))
-        else {
+        let Some((recipe, mode)) = recipes::place_of(name_of(path)) else { return Ok(None) };
+        // The root has no name that a lock could have.
+        if directory == "/" {
             return Ok(None);
-        };
+        }
+        let lock = lock_of(directory).ok_or(NodeRefusal::BadPath(BadPath::LockTooLong))?;
         if !matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent) {
             return Err(NodeRefusal::TicketWithTtl);
         }
@@ -292,7 +295,8 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         (self.check_name)(&lock).map_err(refused)?;
         self.lines.check_entry(&lock, mode, drawn).map_err(refused)?;
         if in_use.is_none() {
-            let waiting = self.lines.line_len(&lock);
+            let dead = usize::from(dead_place(&lock, self.lines).is_some());
+            let waiting = self.lines.line_len(&lock).saturating_add(dead);
             if waiting > self.lines.limits().steps_max {
                 return Err(NodeRefusal::LineTooLong);
             }

@@ -13,9 +13,9 @@ use super::write::session_label;
 use crate::command::Revoke;
 use crate::effect::{Answer, Effect, Ended, TicketStatus};
 use crate::ids::{SessionId, Token};
-use crate::lines::StoreAccess;
+use crate::lines::{LineView, StoreAccess};
 use crate::refusal::Refusal;
-use crate::text::{LockName, NodeData, Reason};
+use crate::text::{Label, LockName, NodeData, Reason};
 use crate::tree::{Acl, NodeKind, Recipe, name_of, parent_of, perms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,13 +41,23 @@ impl Tree {
         if self.index.directories.contains_key(&place.lock) {
             return;
         }
-        let waiting = lines.tickets_in_line(&place.lock);
-        if !waiting.is_empty() {
+        let lock = &place.lock;
+        let mut shown: Vec<ShownTicket> = Vec::new();
+        for token in lines.tickets_in_line(lock) {
+            shown.push(ShownTicket { token, label: lines.ticket_label(token), over: false });
+        }
+        let dead = dead_place(lock, lines);
+        if !shown.is_empty() || dead.is_some() {
             // Adding them is a change of its own, however old the tickets are.
             lines.next_number();
         }
-        for token in waiting {
-            self.show_ticket(&place.lock, place.recipe, token, lines, effects);
+        if let Some(DeadPlace { token, label }) = dead {
+            let token = token.unwrap_or(Token(lines.last_number()));
+            let at = shown.partition_point(|before| before.token < token);
+            shown.insert(at, ShownTicket { token, label, over: true });
+        }
+        for ticket in shown {
+            self.show_ticket(lock, place.recipe, ticket, lines, effects);
         }
     }
 
@@ -55,10 +65,11 @@ impl Tree {
         &mut self,
         lock: &LockName,
         recipe: Recipe,
-        token: Token,
+        ticket: ShownTicket,
         lines: &mut impl StoreAccess,
         effects: &mut Vec<Effect>,
     ) {
+        let ShownTicket { token, label, over } = ticket;
         let Ok(name) = std::str::from_utf8(lock.as_bytes()) else { return };
         let directory = format!("/{name}");
         let Some(creates) = self.node(&directory).map(|node| node.creates) else { return };
@@ -66,7 +77,7 @@ impl Tree {
         let wall_ms = lines.wall_ms();
         let node = Node {
             path: Arc::from(format!("{directory}/{child}")),
-            data: shown_label(lines.ticket_label(token).as_ref().map_or(&[], |l| l.as_bytes())),
+            data: shown_label(label.as_ref().map_or(&[], |label| label.as_bytes())),
             // Everybody may read it, and writing `__REVOKE__` to it asks for a release.
             acl: Arc::from([Acl { perms: perms::READ | perms::WRITE, ..Acl::open() }]),
             kind: NodeKind::Persistent,
@@ -80,7 +91,7 @@ impl Tree {
             aversion: 0,
             creates: 0,
             idle_since_ms: lines.now_ms(),
-            ticket: Some(NodeTicket { token, foreign: true, over: false }),
+            ticket: Some(NodeTicket { token, foreign: true, over }),
         };
         self.add(node, lines.last_number(), lines, effects);
     }
@@ -109,7 +120,9 @@ impl Tree {
             for lock in lines.ticket_locks(token) {
                 let recipe = self.index.directories.get(&lock).map(|directory| directory.recipe);
                 if let Some(recipe) = recipe {
-                    self.show_ticket(&lock, recipe, token, lines, effects);
+                    let label = lines.ticket_label(token);
+                    let ticket = ShownTicket { token, label, over: false };
+                    self.show_ticket(&lock, recipe, ticket, lines, effects);
                 }
             }
         }
@@ -230,6 +243,33 @@ impl Tree {
             }
         }
         self.index.dying.clear();
+    }
+}
+
+/// A ticket of another door that is to get a znode.
+struct ShownTicket {
+    token: Token,
+    label: Option<Label>,
+    /// Whether its holder is dead, and the znode represents the lock-delay.
+    over: bool,
+}
+
+/// The place of a dead holder in the line.
+pub(super) struct DeadPlace {
+    /// `None` if it is no longer known.
+    token: Option<Token>,
+    label: Option<Label>,
+}
+
+/// The place of the holder that a lock-delay follows: while nobody is served, recipes must have
+/// somebody to wait for. `None` if there is no delay, or if it is not known where in the line the
+/// holder was.
+pub(super) fn dead_place(lock: &LockName, lines: &impl StoreAccess) -> Option<DeadPlace> {
+    let line = lines.line(lock).filter(LineView::is_delayed)?;
+    match line.last_death() {
+        Some(ending) => Some(DeadPlace { token: Some(ending.token), label: ending.label.clone() }),
+        // Whatever number it gets, it is before everybody.
+        None => (!line.has_tickets()).then_some(DeadPlace { token: None, label: None }),
     }
 }
 

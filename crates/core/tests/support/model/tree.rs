@@ -53,6 +53,14 @@ pub(super) fn built_in() -> Vec<Znode> {
         .to_vec()
 }
 
+/// A place in line that gets a znode.
+struct Place {
+    /// `None` if it is not known: it gets a number of its own.
+    token: Option<Token>,
+    /// The label of a dead holder; `None` if the ticket is alive.
+    dead: Option<Option<Label>>,
+}
+
 impl Znode {
     fn new(path: String, zxid: u64, wall_ms: u64, now_ms: u64) -> Self {
         Self {
@@ -381,7 +389,11 @@ impl Model {
         if !parent.allows(4) {
             return Err(NodeRefusal::NoAuth);
         }
-        let place = place(last_name(path)).filter(|_| sequential).zip(lock_above(path));
+        let place = place(last_name(path)).filter(|_| sequential && above(path) != "/");
+        if place.is_some() && lock_above(path).is_none() {
+            return Err(NodeRefusal::BadPath(BadPath::LockTooLong));
+        }
+        let place = place.zip(lock_above(path));
         if place.is_some() && !matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent) {
             return Err(NodeRefusal::TicketWithTtl);
         }
@@ -417,8 +429,9 @@ impl Model {
                 if !waiting.is_empty() {
                     self.draw_number();
                 }
-                for token in waiting {
-                    self.show_ticket(&lock, recipe, token);
+                for place in waiting {
+                    let token = place.token.unwrap_or(Token(self.counter));
+                    self.show_ticket(&lock, recipe, token, place.dead);
                 }
                 let token = self.draw_contender(lock, mode, session, data.as_ref());
                 (token.0, Some(Contender { token, foreign: false, over: false }))
@@ -439,7 +452,7 @@ impl Model {
         mode: Mode,
         lock: &LockName,
         w: &Writing,
-    ) -> Result<Vec<Token>, NodeRefusal> {
+    ) -> Result<Vec<Place>, NodeRefusal> {
         let in_use = w.before.recipe(lock).or_else(|| self.recipe(lock));
         if let Some(other) = in_use.filter(|in_use| *in_use != recipe) {
             return Err(NodeRefusal::OtherRecipe { recipe: other });
@@ -468,7 +481,23 @@ impl Model {
         if in_use.is_some() {
             return Ok(Vec::new());
         }
-        Ok(self.line(lock).iter().map(|ticket| ticket.token).collect())
+        let line = self.line(lock);
+        let mut places: Vec<Place> = Vec::new();
+        places.extend(line.iter().map(|ticket| Place { token: Some(ticket.token), dead: None }));
+        // A dead holder keeps its place while nobody is served.
+        if let Some(past) = self.past(lock).filter(|past| past.delayed_until_ms.is_some()) {
+            let death = past.death.as_ref().map(|death| &death.ending).or(past.last.as_ref());
+            match death {
+                Some(ending) => {
+                    let dead = Some(ending.label.clone());
+                    places.push(Place { token: Some(ending.token), dead });
+                    places.sort_by_key(|place| place.token);
+                }
+                None if places.is_empty() => places.push(Place { token: None, dead: Some(None) }),
+                None => {}
+            }
+        }
+        Ok(places)
     }
 
     /// The recipe whose contenders are in the directory of a lock.
@@ -530,7 +559,13 @@ impl Model {
         let _ = self.revoke(Revoke { name, token, by, reason, within_ms: 0, force: false });
     }
 
-    fn show_ticket(&mut self, lock: &LockName, recipe: Recipe, token: Token) {
+    fn show_ticket(
+        &mut self,
+        lock: &LockName,
+        recipe: Recipe,
+        token: Token,
+        dead: Option<Option<Label>>,
+    ) {
         let directory = format!("/{lock}");
         let number = self.at(&directory).expect("it has contenders").creates;
         let marker = match recipe {
@@ -541,13 +576,15 @@ impl Model {
             Recipe::Plain => "n-",
         };
         let name = format!("holdfast-ticket-{:023}-{marker}{number:010}", token.0);
-        let label = self.ticket(token).and_then(|ticket| self.label_of(ticket));
+        let over = dead.is_some();
+        let living = || self.ticket(token).and_then(|ticket| self.label_of(ticket));
+        let label = dead.unwrap_or_else(living);
         let label = label.map_or(String::new(), |label| label.to_string());
         let new = Znode::new(format!("{directory}/{name}"), token.0, self.wall_ms, self.now_ms);
         let node = Znode {
             data: NodeData::parse(label).ok(),
             acl: vec![Acl { perms: 3, ..Acl::open() }],
-            ticket: Some(Contender { token, foreign: true, over: false }),
+            ticket: Some(Contender { token, foreign: true, over }),
             ..new
         };
         self.add_node(node, self.counter);
@@ -575,7 +612,7 @@ impl Model {
             }
             for lock in &ticket.names {
                 if let Some(recipe) = self.recipe(lock) {
-                    self.show_ticket(lock, recipe, ticket.token);
+                    self.show_ticket(lock, recipe, ticket.token, None);
                 }
             }
         }

@@ -3,13 +3,13 @@
 
 use super::door::Door;
 use super::listen::Timeouts;
-use super::registry::{Message, Queued};
+use super::registry::Queued;
 use super::wire::{Ready, Wire};
 use crate::activity::Activity;
 use crate::engine::Pending;
 use crate::stream::Stream;
 use holdfast_gateway::SubmitError;
-use holdfast_zookeeper::connection::{Action, Connection};
+use holdfast_zookeeper::connection::{Action, Connection, Message};
 use holdfast_zookeeper::four_letter::{ConnectionInfo, FourLetterWord};
 use holdfast_zookeeper::task::ClientTask;
 use std::io;
@@ -159,21 +159,15 @@ impl ClientConnection {
     }
 
     fn open(&mut self, message: Message) -> Vec<Action> {
-        match message {
-            Message::Notice(notice) => self.connection.notice(notice),
-            Message::Finished(task) => {
-                if let Some(pending) = self.pending.take() {
-                    pending.completed();
-                }
-                if let Some(failure) = task.failure() {
-                    tracing::debug!("a ZooKeeper client's request failed: {failure:?}");
-                }
-                self.connection.finished(*task, Door::now())
+        if let Message::Finished(task) = &message {
+            if let Some(pending) = self.pending.take() {
+                pending.completed();
             }
-            Message::HeartbeatReply(heartbeat_reply) => {
-                self.connection.heartbeat_reply(heartbeat_reply, Door::now())
+            if let Some(failure) = task.failure() {
+                tracing::debug!("a ZooKeeper client's request failed: {failure:?}");
             }
         }
+        self.connection.message(message, Door::now())
     }
 
     async fn act(&mut self, actions: Vec<Action>) -> io::Result<Flow> {
@@ -231,6 +225,9 @@ impl ClientConnection {
 impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.door.registry.unregister(self.connection.client());
+        if let Some(session) = self.connection.unproven_session() {
+            self.door.close_session(session);
+        }
     }
 }
 

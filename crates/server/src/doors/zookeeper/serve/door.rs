@@ -7,7 +7,7 @@ use crate::engine::{Engine, Listening, Pending};
 use crate::password::Password;
 use crate::random;
 use crate::uptime::Uptime;
-use holdfast_core::{Secret, SessionRef};
+use holdfast_core::{Command, Secret, SessionRef};
 use holdfast_gateway::{SubmitError, Topic};
 use holdfast_zookeeper::ClientId;
 use holdfast_zookeeper::connection::{Connection, Settings, password_id};
@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 pub(super) struct Door {
     pub(super) registry: Arc<ClientRegistry>,
@@ -54,7 +55,7 @@ impl Door {
         }
     }
 
-    /// The time for connections: it flow on while the machine sleeps.
+    /// The time for connections: it goes on while the machine sleeps.
     pub(super) fn now() -> Duration {
         Uptime::now().since_boot()
     }
@@ -86,7 +87,19 @@ impl Door {
         self.engine.heartbeat_to(&self.listening, client.0, session)
     }
 
-    /// The answer to a four-message word. If there is a password, only the words that health checks
+    /// Ends a session that nobody can use.
+    pub(super) fn close_session(&self, session: SessionRef) {
+        let engine = self.engine.clone();
+        let closing = async move {
+            // If that fails, it expires.
+            let _ = engine.submit(None, Command::CloseSession(session)).await;
+        };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(closing);
+        }
+    }
+
+    /// The answer to a four-letter word. If there is a password, only the words that health checks
     /// need are answered: nobody can say it along with a word.
     pub(super) async fn answer(&self, word: FourLetterWord) -> String {
         if self.settings.required.is_some()

@@ -3,9 +3,9 @@
 //! concerns, in the order in which it happened.
 
 use crate::engine::Listener;
-use holdfast_gateway::SessionEvent;
-use holdfast_node::Reply;
-use holdfast_zookeeper::connection::HeartbeatReply;
+use holdfast_core::State;
+use holdfast_gateway::{Resume, SessionEvent, Step};
+use holdfast_zookeeper::connection::Message;
 use holdfast_zookeeper::four_letter::ConnectionInfo;
 use holdfast_zookeeper::task::ClientTask;
 use holdfast_zookeeper::{ClientId, Clients, Notice};
@@ -42,16 +42,6 @@ impl Drop for Counted {
     }
 }
 
-/// Something for a connection.
-pub(super) enum Message {
-    /// Its client must be told, or its connection must end.
-    Notice(Notice),
-    /// Its task is done.
-    Finished(Box<ClientTask>),
-    /// The cluster has replied to its heartbeat.
-    HeartbeatReply(HeartbeatReply),
-}
-
 /// A connection as the others see it.
 struct ClientEntry {
     queue: mpsc::Sender<Queued>,
@@ -61,7 +51,7 @@ struct ClientEntry {
 
 #[derive(Default)]
 struct Inner {
-    /// A client without a entry has gone, or must go: nothing is kept for it.
+    /// A client without an entry has gone, or must go: nothing is kept for it.
     entries: BTreeMap<ClientId, ClientEntry>,
     clients: Clients,
     waiting_bytes: Arc<AtomicUsize>,
@@ -87,7 +77,9 @@ impl ClientRegistry {
     ) -> mpsc::Receiver<Queued> {
         let (queue, messages) = mpsc::channel(QUEUE_MAX);
         let waiting_bytes = Arc::default();
-        self.inner().entries.insert(client, ClientEntry { queue, waiting_bytes, info });
+        let mut inner = self.inner();
+        inner.clients.register(client);
+        inner.entries.insert(client, ClientEntry { queue, waiting_bytes, info });
         messages
     }
 
@@ -96,14 +88,9 @@ impl ClientRegistry {
         self.inner().disconnect(client);
     }
 
-    /// Lets a client's task do a step beside all clients. `None` if the client has gone.
-    pub(super) fn with_clients<T>(
-        &self,
-        client: ClientId,
-        step: impl FnOnce(&mut Clients) -> T,
-    ) -> Option<T> {
-        let mut inner = self.inner();
-        inner.entries.contains_key(&client).then(|| step(&mut inner.clients))
+    /// Lets a client's task do its next step.
+    pub(super) fn resume(&self, task: &mut ClientTask, state: &State, resume: Resume) -> Step {
+        self.inner().clients.resume(task, state, resume)
     }
 
     pub(super) fn send(&self, client: ClientId, message: Message) {
@@ -147,22 +134,8 @@ impl Inner {
 impl Listener for ClientRegistry {
     fn receive(&self, event: SessionEvent) {
         let mut inner = self.inner();
-        match event {
-            SessionEvent::Effect { effect, .. } => {
-                for (client, notice) in inner.clients.effect(&effect) {
-                    inner.send(client, Message::Notice(notice));
-                }
-            }
-            SessionEvent::Reply { number, reply } => {
-                let heartbeat_reply = match reply {
-                    Reply::Beat(true) => HeartbeatReply::Alive,
-                    Reply::Beat(false) => HeartbeatReply::Ended,
-                    _ => HeartbeatReply::Unknown,
-                };
-                inner.send(ClientId(number), Message::HeartbeatReply(heartbeat_reply));
-            }
-            SessionEvent::Refused { .. } | SessionEvent::Published(_) | SessionEvent::LostTrack => {
-            }
+        for (client, message) in inner.clients.receive(&event) {
+            inner.send(client, message);
         }
     }
 
@@ -170,6 +143,6 @@ impl Listener for ClientRegistry {
     fn lost_track(&self) {
         let mut inner = self.inner();
         inner.entries.clear();
-        inner.clients = Clients::default();
+        inner.clients.lost_track();
     }
 }

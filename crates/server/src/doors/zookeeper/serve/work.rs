@@ -1,8 +1,9 @@
 //! A client's requests on the loop's thread; they come back through the client's queue.
 
-use super::registry::{ClientRegistry, Message};
+use super::registry::ClientRegistry;
 use crate::engine::EngineTask;
 use holdfast_gateway::{Resume, Step, View};
+use holdfast_zookeeper::connection::Message;
 use holdfast_zookeeper::task::ClientTask;
 use std::sync::Arc;
 
@@ -13,10 +14,7 @@ pub(super) struct Work {
 
 impl EngineTask for Work {
     fn resume(&mut self, view: &View<'_>, resume: Resume) -> Step {
-        let (client, task) = (self.task.client(), &mut self.task);
-        let step = |clients: &mut _| task.resume(view.state, clients, resume);
-        // What a client that has gone asked for would be kept for nobody.
-        self.registry.with_clients(client, step).unwrap_or(Step::Done)
+        self.registry.resume(&mut self.task, view.state, resume)
     }
 
     fn finish(self: Box<Self>) {
