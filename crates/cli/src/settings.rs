@@ -49,7 +49,7 @@ pub(crate) struct Address {
     /// The authority that signs clients' certificates. Default: clients are not asked for one
     #[arg(long, value_name = "FILE", env = "HOLDFAST_TLS_CLIENT_CA", help_heading = "TLS")]
     tls_client_ca: Option<PathBuf>,
-    /// Listen beyond this machine without TLS, or without a password
+    /// Listen beyond this machine without a password
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
     /// The password itself. Only the file can set it: flags and the environment can be seen by
@@ -158,19 +158,11 @@ impl Address {
         let open = DOORS.iter().filter_map(|door| doors.resolve(door, listen, self.port()));
         let beyond = open.map(|address| address.ip()).find(|ip| !ip.is_loopback());
         let tls = self.tls()?;
-        if let Some(listen) = beyond.filter(|_| !self.insecure) {
-            if password.is_none() {
-                return Err(format!(
-                    "listening on {listen} lets anyone who can reach it take and break locks: use \
-                     --password-file FILE, or --insecure if that is intended"
-                ));
-            }
-            if tls.is_none() {
-                return Err(format!(
-                    "listening on {listen} without TLS sends the password in the clear: use \
-                     --tls-cert, --tls-key and --tls-ca, or --insecure if the network is trusted"
-                ));
-            }
+        if let Some(listen) = beyond.filter(|_| !self.insecure && password.is_none()) {
+            return Err(format!(
+                "listening on {listen} lets anyone who can reach it take and break locks: use \
+                 --password-file FILE, or --insecure if that is intended"
+            ));
         }
         if listen.is_unspecified() && self.advertise.is_none() {
             return Err(format!(
