@@ -1,6 +1,8 @@
 //! A server in this process, and an HTTP client for it.
 
-use holdfast_server::{Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server, TlsFiles};
+use holdfast_server::{
+    Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server, TlsFiles,
+};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};

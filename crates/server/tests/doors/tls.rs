@@ -163,7 +163,10 @@ fn clients_that_do_not_speak_tls_get_a_hint() {
         String::from_utf8_lossy(&received).into_owned()
     };
     let http = plain(node.port, STATUS.as_bytes());
-    assert!(http.starts_with("HTTP/1.1 400") && http.ends_with("\"hint\":\"use https://\"}"), "{http}");
+    assert!(
+        http.starts_with("HTTP/1.1 400") && http.ends_with("\"hint\":\"use https://\"}"),
+        "{http}"
+    );
     let length = http.split("Content-Length: ").nth(1).unwrap().split("\r\n").next().unwrap();
     assert_eq!(length.parse(), Ok(http.split("\r\n\r\n").nth(1).unwrap().len()));
     assert!(plain(node.port + 1, b"PING\r\n").contains("requires TLS"));
