@@ -118,7 +118,7 @@ impl Node {
     pub(crate) fn introduce(&mut self) {
         self.proposals.introduced_ms = self.seen_ms;
         let Some(member) = self.cluster.members.get(&self.id) else { return };
-        if member.level != self.level {
+        if member.level != self.level || self.cluster.can_rise() {
             self.proposals.add_loose(Item::Level { node: self.id, level: self.level });
         }
         if member.birth == 0 && self.birth != 0 {

@@ -207,16 +207,26 @@ impl Cluster {
     }
 
     /// Records the level that a node supports. The level in force rises once all members support
-    /// it. A learner that never reported one does not count: it may never start, and must support
-    /// the level if it does.
+    /// it.
     pub(crate) fn know_level(&mut self, node: NodeId, level: u16) {
         if let Some(member) = self.members.get_mut(&node) {
             member.level = level;
         }
+        self.level = self.level.max(self.supported_level());
+    }
+
+    /// The level that all members support. A learner that never reported one does not count: it may
+    /// never start, and must support the level if it does.
+    fn supported_level(&self) -> u16 {
         let counts = |member: &&Member| member.votes || member.level > 0;
         let levels = self.members.values().filter(counts).map(|member| member.level);
-        let all_know = levels.min().unwrap_or(0);
-        self.level = self.level.max(all_know);
+        levels.min().unwrap_or(0)
+    }
+
+    /// Whether all members support a higher level than the one in force: the last one that did not was
+    /// removed. Only a report raises it, so somebody must repeat theirs.
+    pub(crate) fn can_rise(&self) -> bool {
+        self.supported_level() > self.level
     }
 
     /// Records a report; returns what a majority of the voters computed there, once it is known.
@@ -344,13 +354,12 @@ mod tests {
         }
     }
 
-    /// Data of an older version: transactions are refused until the node has recorded in the log
+    /// A node on the data of an older version refuses transactions until it has recorded in the log
     /// which version runs now.
-    #[test]
-    fn old_folder_accepts_transactions_after_the_upgrade() {
+    fn accepts_transactions_in_time(cluster: Cluster) {
         let at = Position { index: 1, term: 1 };
         let state = State::new(Limits::DEFAULT, 1);
-        let loaded = Loaded { at, state, cluster: old(1) };
+        let loaded = Loaded { at, state, cluster };
         let hard_state = HardState { term: 1, vote: 0, commit: 1 };
         let boot = Boot { loaded, hard_state, entries: Vec::new() };
         let secret = holdfast_core::Secret([1; 16]);
@@ -370,5 +379,21 @@ mod tests {
             (0..10_000).map(|_| alone.ask()).find(|reply| matches!(reply, Reply::Answer(_)));
         assert_eq!(answer, Some(Reply::Answer(Ok(Answer::Transacted(Vec::new())))));
         assert_eq!(alone.node.cluster().level(), LEVEL);
+    }
+
+    #[test]
+    fn old_folder_accepts_transactions_after_the_upgrade() {
+        accepts_transactions_in_time(old(1));
+    }
+
+    /// All members but one were upgraded, and that one was removed instead. Nobody had anything new to
+    /// report, so the cluster stayed at the old level for good.
+    #[test]
+    fn level_rises_when_the_last_old_member_is_removed() {
+        let mut cluster = old(2);
+        cluster.know_level(NodeId(1), LEVEL);
+        cluster.apply(&Change::Remove(NodeId(2)));
+        assert!(cluster.can_rise());
+        accepts_transactions_in_time(cluster);
     }
 }
