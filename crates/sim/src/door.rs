@@ -66,6 +66,7 @@ pub(crate) enum Kind {
 }
 
 /// Work of a door that knows more than locks.
+#[allow(clippy::large_enum_variant, reason = "they are used up soon")]
 pub(crate) enum DoorTask {
     Redis(RedisTask),
     ZooKeeper(ZooKeeperTask),

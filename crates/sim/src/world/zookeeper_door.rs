@@ -48,6 +48,10 @@ impl World {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         if host.calls.remove(&task.call).is_some() {
             let client = task.task.client();
+            if let Some(failure) = task.task.failure() {
+                let say = || format!("node {id} can't serve a ZooKeeper client: {failure:?}");
+                self.trace.talk(self.now_us, say);
+            }
             host.zookeeper.push(client, Message::Finished(task.task));
             self.pump_zookeeper(id, client, now);
         }
