@@ -8,88 +8,12 @@ mod sql;
 mod sqlite;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use crate::domain::{Reservation, State, Ticket, TicketId};
-use std::fmt;
 use std::path::Path;
-
-/// A value of a statement or a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
-    Null,
-    Int(i64),
-    Text(String),
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl<T: Into<Self>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Into::into)
-    }
-}
-
-type Row = Vec<Value>;
-
-/// A statement with its values, `$1` first.
-pub(crate) struct Statement {
-    sql: String,
-    values: Vec<Value>,
-}
-
-impl Statement {
-    fn new(sql: impl Into<String>, values: impl Into<Vec<Value>>) -> Self {
-        Self { sql: sql.into(), values: values.into() }
-    }
-}
-
-/// One transaction. If `guarded` changes no row, nothing is changed at all.
-pub(crate) struct Transaction {
-    /// The resource and the token to show first; `None` if the lock has no token.
-    fence: Option<(String, u64)>,
-    guarded: Statement,
-    then: Vec<Statement>,
-}
-
-/// What became of a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Written {
-    Done,
-    /// A later holder has shown its token; says both.
-    Fenced(String),
-    /// The row was not as expected.
-    Unmatched,
-}
-
-/// The database is down, or does not do what it is told.
-#[derive(Debug, Clone)]
-pub(crate) enum StoreError {
-    /// Nothing was changed.
-    Unavailable(String),
-    /// The answer to a commit was lost: it may have taken effect.
-    Unknown(String),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unavailable(why) => write!(f, "the database is unavailable: {why}"),
-            Self::Unknown(why) => write!(f, "the database did not confirm the change: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
+use types::{Row, Statement, Transaction, Value};
+pub(crate) use types::{StoreError, Written};
 
 enum Driver {
     Sqlite(sqlite::Sqlite),
@@ -177,11 +101,11 @@ impl Store {
         let mut store = Self { driver, id: id.clone() };
         store.migrate().await?;
         let named = sql::setting_if_missing("database", &id);
-        store.transact(None, named, vec![]).await?;
+        store.transact(named).await?;
         store.id = store.setting("database").await?.unwrap_or(id);
         if store.count("tickets").await? == 0 {
             // Another instance may do the same at this moment: each ticket is made once.
-            store.transact(None, sql::add_tickets(tickets, 0), vec![]).await?;
+            store.transact(sql::add_tickets(tickets, 0)).await?;
         }
         Ok(store)
     }
@@ -205,7 +129,7 @@ impl Store {
         let marker = sql::set_setting("recreated", &crate::random_hex());
         let then = sql::WIPE.iter().map(|wipe| Statement::new(*wipe, []));
         let then = then.chain([sql::add_tickets(tickets, number)]).collect();
-        self.transact(None, marker, then).await.map(drop)
+        self.transact(Transaction::of([marker]).then(then)).await.map(drop)
     }
 
     /// The number of rows of one of the service's own tables.
@@ -245,7 +169,7 @@ impl Store {
         new: &NewReservation<'_>,
     ) -> Result<Written, StoreError> {
         let fence = new.token.map(|token| (resource(id), token));
-        self.transact(fence, sql::reserve(id, number, new), vec![]).await
+        self.transact(Transaction { fence, ..sql::reserve(id, number, new).into() }).await
     }
 
     /// Sells a ticket, behind the fence and only while its row has the reservation's number.
@@ -259,7 +183,8 @@ impl Store {
         let Reservation { client, number, token, .. } = reservation;
         let fence = token.map(|token| (resource(id), token));
         let sale = sql::sale(id, client, *number, *token, payment, instance);
-        self.transact(fence, sql::book(id, *number, client), vec![sale]).await
+        let guarded = vec![sql::claim_payment(payment), sql::book(id, *number, client)];
+        self.transact(Transaction { fence, guarded, then: vec![sale] }).await
     }
 
     /// Sells a ticket without asking anybody, as the control without locks does.
@@ -271,7 +196,8 @@ impl Store {
         instance: &str,
     ) -> Result<Written, StoreError> {
         let sale = sql::sale(id, client, 0, None, payment, instance);
-        self.transact(None, sql::book_unchecked(id, client), vec![sale]).await
+        let guarded = [sql::claim_payment(payment), sql::book_unchecked(id, client)];
+        self.transact(Transaction::of(guarded).then(vec![sale])).await
     }
 
     /// The last sales, newest first.
@@ -307,23 +233,24 @@ impl Store {
         client: &str,
         number: i64,
     ) -> Result<(), StoreError> {
-        self.transact(None, sql::add_payment(key, id, client, number), vec![]).await.map(drop)
+        self.transact(sql::add_payment(key, id, client, number)).await.map(drop)
     }
 
-    /// Moves an authorised payment on; one that was moved before stays as it is.
-    pub(crate) async fn end_payment(
-        &self,
-        key: &str,
-        state: &'static str,
-    ) -> Result<(), StoreError> {
-        self.transact(None, sql::end_payment(key, state), vec![]).await.map(drop)
+    /// Takes the money of a payment that has a sale.
+    pub(crate) async fn capture_payment(&self, key: &str) -> Result<(), StoreError> {
+        self.transact(sql::capture_payment(key)).await.map(drop)
+    }
+
+    /// Gives back the money of a payment that has no sale. From then on it can't get one.
+    pub(crate) async fn void_payment(&self, key: &str) -> Result<(), StoreError> {
+        self.transact(sql::void_payment(key)).await.map(drop)
     }
 
     /// Finishes payments whose instance died: captures those with a sale, voids those that can't get
     /// one any more.
     pub(crate) async fn settle_payments(&self) -> Result<(), StoreError> {
         for statement in sql::SETTLE {
-            self.transact(None, Statement::new(*statement, []), vec![]).await?;
+            self.transact(Statement::new(*statement, [])).await?;
         }
         Ok(())
     }
@@ -337,7 +264,7 @@ impl Store {
     /// token of the old ones counts any more.
     pub(crate) async fn change_line(&self, line: &str) -> Result<(), StoreError> {
         let then = sql::FORGET_LINE.iter().map(|sql| Statement::new(*sql, [])).collect();
-        self.transact(None, sql::set_setting("line", line), then).await.map(drop)
+        self.transact(Transaction::of([sql::set_setting("line", line)]).then(then)).await.map(drop)
     }
 
     /// Says that an instance lives.
@@ -349,11 +276,11 @@ impl Store {
         lock_url: &str,
     ) -> Result<(), StoreError> {
         let noted = sql::note_instance(id, lock_type, witness, lock_url);
-        self.transact(None, noted, vec![]).await.map(drop)
+        self.transact(noted).await.map(drop)
     }
 
     pub(crate) async fn forget_instance(&self, id: &str) -> Result<(), StoreError> {
-        self.transact(None, sql::forget_instance(id), vec![]).await.map(drop)
+        self.transact(sql::forget_instance(id)).await.map(drop)
     }
 
     /// Other instances that were seen within this time.
@@ -382,13 +309,8 @@ impl Store {
         }
     }
 
-    async fn transact(
-        &self,
-        fence: Option<(String, u64)>,
-        guarded: Statement,
-        then: Vec<Statement>,
-    ) -> Result<Written, StoreError> {
-        let transaction = Transaction { fence, guarded, then };
+    async fn transact(&self, work: impl Into<Transaction>) -> Result<Written, StoreError> {
+        let transaction = work.into();
         match &self.driver {
             Driver::Sqlite(sqlite) => sqlite.transact(transaction).await,
             Driver::Postgres(postgres) => postgres.transact(&transaction).await,

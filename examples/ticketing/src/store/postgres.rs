@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, NoTls, Row as PostgresRow};
 
@@ -93,10 +94,11 @@ impl Postgres {
                     Err(error) => return Err(StoreError::Unavailable(error.to_string())),
                 }
             }
-            let guarded = &work.guarded;
-            let changed = transaction.execute(&dialect(&guarded.sql), &values(guarded)).await;
-            if changed.map_err(not_done)? == 0 {
-                return Ok(Written::Unmatched);
+            for guarded in &work.guarded {
+                let changed = transaction.execute(&dialect(&guarded.sql), &values(guarded)).await;
+                if changed.map_err(not_done)? == 0 {
+                    return Ok(Written::Unmatched);
+                }
             }
             for statement in &work.then {
                 let done = transaction.execute(&dialect(&statement.sql), &values(statement)).await;
@@ -104,8 +106,7 @@ impl Postgres {
             }
             match transaction.commit().await {
                 Ok(()) => Ok(Written::Done),
-                // With a code, the server has refused; without, its answer was lost.
-                Err(error) if error.code().is_some() => Err(not_done(error)),
+                Err(error) if error.code().is_some_and(means_rollback) => Err(not_done(error)),
                 Err(error) => Err(StoreError::Unknown(message(&error))),
             }
         })
@@ -156,6 +157,15 @@ fn dialect(sql: &str) -> String {
     sql.replace("{now}", NOW).replace("{serial}", SERIAL)
 }
 
+/// Whether an error that answers a COMMIT proves that nothing was committed. PgBouncer also sends codes,
+/// for example 08P01 when the server's connection ended: the commit may have been durable by then. A
+/// serialisation failure, a deadlock, a broken constraint and an aborted transaction are certain.
+fn means_rollback(code: &SqlState) -> bool {
+    *code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
+        && (*code == SqlState::IN_FAILED_SQL_TRANSACTION
+            || ["40", "23"].iter().any(|class| code.code().starts_with(class)))
+}
+
 fn not_done(error: tokio_postgres::Error) -> StoreError {
     StoreError::Unavailable(message(&error))
 }
@@ -200,4 +210,21 @@ impl ToSql for Value {
     }
 
     to_sql_checked!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Behind PgBouncer, tickets were sold and their payments voided: any error with a code counted as
+    /// a rollback, and PgBouncer has codes of its own for a server that went away during a COMMIT.
+    #[test]
+    fn only_codes_of_a_rollback_make_a_commit_definite() {
+        for rolled_back in ["40001", "40P01", "40002", "23505", "23514", "25P02"] {
+            assert!(means_rollback(&SqlState::from_code(rolled_back)), "{rolled_back}");
+        }
+        for unknown in ["08P01", "08006", "57P01", "57P03", "58000", "53300", "40003", "XX000"] {
+            assert!(!means_rollback(&SqlState::from_code(unknown)), "{unknown}");
+        }
+    }
 }

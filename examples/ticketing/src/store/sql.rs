@@ -7,7 +7,8 @@ use super::{NewReservation, Statement, Value};
 use crate::domain::TicketId;
 
 /// One step for each version of the tables; a step never changes once it was released.
-pub(super) const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE tickets (
         id                BIGINT PRIMARY KEY,
@@ -46,7 +47,13 @@ pub(super) const MIGRATIONS: &[&str] = &["
         lock_url   TEXT NOT NULL,
         seen_at_ms BIGINT NOT NULL
     );
-"];
+",
+    "
+    ALTER TABLE payments ADD COLUMN claimed BIGINT NOT NULL DEFAULT 0;
+    UPDATE payments SET claimed = 1
+        WHERE EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment);
+",
+];
 
 /// The columns of a ticket, the database's time first. The last one says whether the lock lived in an
 /// instance that is gone: it was not seen for as long as its session lasts.
@@ -94,18 +101,18 @@ pub(super) const FORGET_LINE: &[&str] = &[
     WHERE state = 'reserved'",
 ];
 
-/// In this order. A reservation with a payment that nobody finishes is ended first, a while after its
-/// time: from then on it can't be sold, and the payment can be voided.
+/// In this order. A payment with a sale is captured, even if an earlier version has voided it. A
+/// reservation with a payment that nobody finishes is ended a while after its time: from then on it
+/// can't be sold, and the payment can be voided.
 pub(super) const SETTLE: &[&str] = &[
-    "UPDATE payments SET state = 'captured' WHERE state = 'authorised'
+    "UPDATE payments SET state = 'captured', claimed = 1 WHERE state <> 'captured'
         AND EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment)",
     "UPDATE tickets SET state = 'available', number = number + 1, client = NULL, token = NULL,
         lease = NULL, reserved_until_ms = NULL, last_ending = 'expired while it was paid for'
     WHERE state = 'reserved' AND reserved_until_ms < {now} - 5000 AND EXISTS (
         SELECT 1 FROM payments WHERE payments.ticket_id = tickets.id
             AND payments.number = tickets.number AND payments.state = 'authorised')",
-    "UPDATE payments SET state = 'voided' WHERE state = 'authorised'
-        AND NOT EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment)
+    "UPDATE payments SET state = 'voided' WHERE state = 'authorised' AND claimed = 0
         AND NOT EXISTS (SELECT 1 FROM tickets WHERE tickets.id = payments.ticket_id
             AND tickets.number = payments.number AND tickets.state = 'reserved')",
 ];
@@ -173,9 +180,25 @@ pub(super) fn add_payment(key: &str, id: TicketId, client: &str, number: i64) ->
     Statement::new(sql, [key.into(), id.0.into(), client.into(), number.into()])
 }
 
-pub(super) fn end_payment(key: &str, state: &str) -> Statement {
-    let sql = "UPDATE payments SET state = $1 WHERE payment = $2 AND state = 'authorised'";
-    Statement::new(sql, [state.into(), key.into()])
+/// Binds a payment to the sale of the same transaction. A void changes the same row, so that of a sale
+/// and a void that meet, only the first takes effect.
+pub(super) fn claim_payment(key: &str) -> Statement {
+    let sql = "UPDATE payments SET claimed = 1
+        WHERE payment = $1 AND state = 'authorised' AND claimed = 0";
+    Statement::new(sql, [key.into()])
+}
+
+pub(super) fn capture_payment(key: &str) -> Statement {
+    let sql = "UPDATE payments SET state = 'captured'
+        WHERE payment = $1 AND state = 'authorised' AND claimed = 1";
+    Statement::new(sql, [key.into()])
+}
+
+/// Without effect if the payment has a sale.
+pub(super) fn void_payment(key: &str) -> Statement {
+    let sql = "UPDATE payments SET state = 'voided'
+        WHERE payment = $1 AND state = 'authorised' AND claimed = 0";
+    Statement::new(sql, [key.into()])
 }
 
 pub(super) fn set_setting(name: &str, value: &str) -> Statement {

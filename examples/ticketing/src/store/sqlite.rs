@@ -88,8 +88,10 @@ impl Sqlite {
                 let mut prepared = transaction.prepare(&dialect(&statement.sql))?;
                 prepared.execute(params_from_iter(&statement.values))
             };
-            if execute(&work.guarded)? == 0 {
-                return Ok(Ok(Written::Unmatched));
+            for guarded in &work.guarded {
+                if execute(guarded)? == 0 {
+                    return Ok(Ok(Written::Unmatched));
+                }
             }
             for statement in &work.then {
                 execute(statement)?;
