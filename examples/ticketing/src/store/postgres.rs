@@ -81,6 +81,12 @@ impl Postgres {
     pub(super) async fn transact(&self, work: &Transaction) -> Result<Written, StoreError> {
         self.run(async |client| {
             let transaction = client.transaction().await.map_err(not_done)?;
+            if let Some(line) = &work.line {
+                let found = transaction.query_opt(&dialect(super::sql::LINE_IS), &[line]).await;
+                if found.map_err(not_done)?.is_none() {
+                    return Ok(Written::OtherLine);
+                }
+            }
             if let Some((resource, token)) = &work.fence {
                 let shown = match Token::exclusive(*token) {
                     Ok(token) => fence::check(&transaction, resource, token).await,
@@ -154,7 +160,7 @@ fn parse(url: &str) -> Result<Config, String> {
 }
 
 fn dialect(sql: &str) -> String {
-    sql.replace("{now}", NOW).replace("{serial}", SERIAL)
+    sql.replace("{now}", NOW).replace("{serial}", SERIAL).replace("{for_share}", "FOR SHARE")
 }
 
 /// Whether an error that answers a COMMIT proves that nothing was committed. PgBouncer also sends codes,

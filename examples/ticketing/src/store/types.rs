@@ -45,6 +45,8 @@ impl Statement {
 /// One transaction.
 #[derive(Default)]
 pub(crate) struct Transaction {
+    /// The line that the database must have; `None` if it does not matter.
+    pub(super) line: Option<String>,
     /// The resource and the token to show first; `None` if the lock has no token.
     pub(super) fence: Option<(String, u64)>,
     /// If one of these changes no row, nothing is changed at all.
@@ -76,6 +78,8 @@ pub(crate) enum Written {
     Fenced(String),
     /// The row was not as expected.
     Unmatched,
+    /// Other locks protect the tickets now: the database has another line.
+    OtherLine,
 }
 
 /// The database is down, or does not do what it is told.
