@@ -1,6 +1,8 @@
 //! Whose locks protect the tickets: instances that start together, lock services that move or lose their
 //! data, and instances that were stopped meanwhile. `src/line.rs` tells how it works.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -28,6 +30,15 @@ struct Started {
     child: Child,
     /// `None` if it was refused.
     client: Option<Client>,
+}
+
+impl Started {
+    /// Stops it in order.
+    fn stop(mut self) -> Result<(), Failure> {
+        kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)?;
+        self.child.wait()?;
+        Ok(())
+    }
 }
 
 impl Drop for Started {
@@ -80,18 +91,18 @@ fn instances_that_start_together_agree_on_the_line() -> Result<(), Failure> {
     let together = start_together(commands(&target, 3, &first_url))?;
     let clients: Vec<&Client> = together.iter().filter_map(|one| one.client.as_ref()).collect();
     assert_eq!(clients.len(), 3, "all of them start");
-    for ticket in ["1", "2", "3"] {
-        clients[0].reserve(ticket, "ana")?.served()?;
+    for ticket in 1..=10 {
+        clients[ticket % 3].reserve(&ticket.to_string(), "ana")?.served()?;
     }
     clients[1].book("1", "ana")?.served()?;
-    drop(together);
+    together.into_iter().try_for_each(Started::stop)?;
 
     let other_name = first_url.replace("127.0.0.1", "localhost");
     let again = start_together(commands(&target, 1, &other_name))?;
     let client = again[0].client.as_ref().ok_or("it does not start")?;
     client.reserve("2", "bo")?.refused(&["reserved"])?;
     client.book("2", "ana")?.served()?;
-    drop(again);
+    again.into_iter().try_for_each(Started::stop)?;
 
     let moved = start_together(commands(&target, 3, &second_url))?;
     let clients: Vec<&Client> = moved.iter().filter_map(|one| one.client.as_ref()).collect();
@@ -112,7 +123,14 @@ fn instances_with_other_locks_that_start_together_are_all_refused() -> Result<()
     let target = shop("native");
     let running = start_together(commands(&target, 1, &first_url))?;
     let client = running[0].client.as_ref().ok_or("it does not start")?;
-    let intruders = start_together(commands(&target, 4, &second_url))?;
+    // Through both doors, because looks of different kinds take different times.
+    let port: u16 = second_url.rsplit(':').next().ok_or("no port")?.parse()?;
+    let mut intruding = commands(&target, 6, &second_url);
+    for command in intruding.iter_mut().step_by(2) {
+        command.env("LOCK_TYPE", "ephemeral_node");
+        command.env("LOCK_URL", format!("zookeeper://127.0.0.1:{}", port + 2));
+    }
+    let intruders = start_together(intruding)?;
     let let_in = intruders.iter().filter(|one| one.client.is_some()).count();
     assert_eq!(let_in, 0, "instances with other locks were let in");
     client.reserve("1", "ana")?.served()?;
