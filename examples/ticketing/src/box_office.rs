@@ -17,13 +17,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How often an instance that keeps a lock itself looks whether another one has booked the seat.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// More would only make each other time out at a lock service that is busy.
 pub(crate) const TURNS: usize = 32;
+
+/// How long a request waits for its turn: if the lock service hangs, everybody is told soon.
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a request was not served.
 #[derive(Debug, Clone)]
@@ -151,7 +154,10 @@ impl BoxOffice {
             return Ok(reserved);
         }
         let taken = {
-            let _turn = self.turns.acquire().await;
+            let turn = timeout(TURN_TIMEOUT, self.turns.acquire()).await;
+            let _turn = turn.map_err(|_| {
+                NotServed::Unavailable("too many requests wait for the lock service".to_owned())
+            })?;
             seats.take(ticket, client).await?
         };
         let Some(seat) = taken else {
@@ -210,7 +216,7 @@ impl BoxOffice {
                 self.line.doubt();
                 NotServed::Unavailable(format!(
                     "the lock service counts from the beginning again ({why}): it has lost its data, or is \
-                     another one. The shop adapts within seconds; if this goes on, restart all instances \
+                     another one. The shop adapts within half a minute; if this goes on, restart all instances \
                      with the same LOCK_URL"
                 ))
             }

@@ -140,11 +140,13 @@ impl Membership {
                 |other| refusal(self.lock_type, other),
             ))
         };
-        if state != self.line.id() {
-            match &state {
-                Ok(_) => tracing::warn!("the shop has new locks: all reservations have ended"),
-                Err(why) => tracing::error!("{why}"),
+        match (&self.line.id(), &state) {
+            (before, now) if before == now => {}
+            (Ok(_), Ok(_)) => {
+                tracing::warn!("the lock service is another one: reservations have ended")
             }
+            (Err(_), Ok(_)) => tracing::info!("this instance sells again"),
+            (_, Err(why)) => tracing::error!("this instance does not sell: {why}"),
         }
         self.line.set(state);
         Ok(())

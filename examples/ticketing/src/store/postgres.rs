@@ -15,11 +15,11 @@ use tokio_postgres::{Client, Config, NoTls, Row as PostgresRow};
 /// More would only wait for each other: most calls change one of a few rows.
 const CONNECTIONS_MAX: usize = 8;
 
-/// A call ends after this time, whatever the server does.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// A call ends after this time, whatever the server does and however many wait for a connection.
+const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A stopped instance must not keep a row: its transaction is ended.
-const SESSION: &str = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '5s'";
+const SESSION: &str = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '3s'";
 
 const NOW: &str = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 const SERIAL: &str = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY";
