@@ -28,7 +28,7 @@ const BODY_BYTES_MAX: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 64 << 20;
 
 /// How long a client may take to send its request.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many sales are listed at most.
 const SALES_MAX: i64 = 10_000;
@@ -85,7 +85,7 @@ impl<S: Send + Sync> FromRequest<S> for Purchase {
     async fn from_request(request: Request, _state: &S) -> Result<Self, NotServed> {
         let (head, body) = request.into_parts();
         let body = timeout(READ_TIMEOUT, read(body)).await;
-        let late = |_| Err(Refusal::BadInput("the request did not arrive within 30s".to_owned()));
+        let late = |_| Err(Refusal::BadInput("the request did not arrive within 10s".to_owned()));
         Ok(parse(&head.headers, body.unwrap_or_else(late))?)
     }
 }

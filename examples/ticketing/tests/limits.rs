@@ -96,6 +96,32 @@ fn locked_database_does_not_stop_readers_nor_hold_up_a_queue() -> Result<(), Fai
     client.sold_exactly(&[("1", "ana")])
 }
 
+/// Each state of the page asked for the lock of every reserved seat, and stood still while the lock service
+/// hung. From the 51st reservation on, the panel showed nothing.
+#[test]
+fn page_goes_on_while_the_lock_service_hangs() -> Result<(), Failure> {
+    let mut shop = shop("distributed_lock");
+    let host = shop.start(&[("TOTAL_TICKETS", "60"), ("RESERVE_SECONDS", "600")])?;
+    let service = shop.start(&[("RESERVE_SECONDS", "600")])?;
+    for ticket in 1..=60 {
+        service.client.reserve(&ticket.to_string(), "ana")?.served()?;
+    }
+    let lock = service.client.get("lock/60")?.served()?.body;
+    assert_eq!(lock["holder"], "ana", "{lock}");
+    host.pause()?;
+    let told = wait_until("the page says what is wrong", || {
+        let asked = Instant::now();
+        let state = service.client.get("state")?.served()?.body;
+        assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
+        Ok(state["trouble"].as_str().is_some_and(|trouble| trouble.contains("lock service")))
+    });
+    host.resume()?;
+    told?;
+    wait_until("all is well again", || {
+        Ok(service.client.get("state")?.served()?.body["trouble"].is_null())
+    })
+}
+
 /// Requests of which only the beginning arrived were kept forever: a thousand of them took the shop down.
 #[test]
 fn half_sent_requests_make_room_for_others() -> Result<(), Failure> {
