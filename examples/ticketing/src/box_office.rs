@@ -10,7 +10,7 @@
 use crate::domain::{Refusal, Reservation, State, Ticket, TicketId};
 use crate::line::Line;
 use crate::payment::{Authorised, PaymentService};
-use crate::seat_locks::{LockError, SeatLocks};
+use crate::seat_locks::{LockError, SeatLocks, TakenSeat};
 use crate::settings::LockType;
 use crate::store::{NewReservation, Store, StoreError, Written};
 use std::fmt;
@@ -27,6 +27,10 @@ pub(crate) const TURNS: usize = 32;
 
 /// How long a request waits for its turn: if the lock service hangs, everybody is told soon.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often to try for a seat that nobody has, and how long to wait in between, at least.
+const TAKES_MAX: u32 = 3;
+const TAKE_AGAIN: Duration = Duration::from_millis(30);
 
 /// Why a request was not served.
 #[derive(Debug, Clone)]
@@ -153,20 +157,14 @@ impl BoxOffice {
         if let Some(reserved) = self.reserved_already(seats, ticket, client).await? {
             return Ok(reserved);
         }
-        let taken = {
-            let turn = timeout(TURN_TIMEOUT, self.turns.acquire()).await;
-            let _turn = turn.map_err(|_| {
-                NotServed::Unavailable("too many requests wait for the lock service".to_owned())
-            })?;
-            seats.take(ticket, client).await?
-        };
-        let Some(seat) = taken else {
-            let now = self.ticket(id).await?;
-            now.may_be_reserved(client)?;
-            if let Some(reserved) = self.reserved_already(seats, &now, client).await? {
-                return Ok(reserved);
+        let seat = match self.take(seats, ticket, client).await? {
+            Ok(seat) => seat,
+            Err(now) => {
+                if let Some(reserved) = self.reserved_already(seats, &now, client).await? {
+                    return Ok(reserved);
+                }
+                return Err(Refusal::Reserved { ticket: id, by: now.other_client(client) }.into());
             }
-            return Err(Refusal::Reserved { ticket: id, by: now.other_client(client) }.into());
         };
         let before = match &ticket.state {
             State::Reserved(reservation) => {
@@ -198,6 +196,38 @@ impl BoxOffice {
             _ => None,
         };
         Ok(Reserved { token, until_ms })
+    }
+
+    /// Takes the lock of a seat, or says what has become of the ticket. Two that try at the same moment may
+    /// both be refused, by an engine that can't tell who was first: as long as nobody has the seat, both
+    /// try again.
+    async fn take(
+        &self,
+        seats: &SeatLocks,
+        ticket: &Ticket,
+        client: &str,
+    ) -> Result<Result<TakenSeat, Ticket>, NotServed> {
+        for tries_left in (0..TAKES_MAX).rev() {
+            let taken = {
+                let turn = timeout(TURN_TIMEOUT, self.turns.acquire()).await;
+                let _turn = turn.map_err(|_| {
+                    NotServed::Unavailable("too many requests wait for the lock service".to_owned())
+                })?;
+                seats.take(ticket, client).await?
+            };
+            if let Some(seat) = taken {
+                return Ok(Ok(seat));
+            }
+            let found = self.store.ticket_now(ticket.id).await?;
+            let (now, now_ms) =
+                found.ok_or_else(|| Refusal::UnknownTicket(ticket.id.to_string()))?;
+            now.may_be_reserved(client)?;
+            if tries_left == 0 || now.number != ticket.number || !now.is_available(now_ms) {
+                return Ok(Err(now));
+            }
+            sleep(TAKE_AGAIN.mul_f64(1.0 + crate::random_share())).await;
+        }
+        Ok(Err(ticket.clone()))
     }
 
     /// Why the reservation of a client that had the lock was not written.
