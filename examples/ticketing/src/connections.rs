@@ -1,6 +1,6 @@
 //! HTTP connections: how many there may be, and how long they may take.
 //!
-//! A request's head must arrive within ten seconds, and a connection may be idle for as long. When all
+//! A request's head must arrive within twenty seconds, and a connection may be idle for as long. When all
 //! places are taken, the connection that has been idle longest makes room for a new one; if none is idle,
 //! the oldest that only listens to events does, because a browser connects again by itself. Only if every
 //! connection is in the middle of a request is a new one refused.
@@ -24,8 +24,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_service::Service;
 
-/// How long a request's head may take to arrive, and how long a connection may be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a request's head may take to arrive, and how long a connection may be idle. Not shorter: a client
+/// that uses a connection again at the moment when it is closed gets an error.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A request has a short path and few headers.
 const HEAD_BYTES_MAX: usize = 32 << 10;
