@@ -28,7 +28,7 @@ const BODY_BYTES_MAX: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 64 << 20;
 
 /// How long a client may take to send its request.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many sales are listed at most.
 const SALES_MAX: i64 = 10_000;
@@ -50,6 +50,7 @@ pub(crate) fn router(office: Arc<BoxOffice>, live: Arc<Live>) -> Router {
         .route("/available_tickets", get(available_tickets))
         .route("/sales", get(sales))
         .route("/state", get(state))
+        .route("/lock/{ticket}", get(lock))
         .route("/events", get(events))
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
@@ -84,9 +85,18 @@ impl<S: Send + Sync> FromRequest<S> for Purchase {
     async fn from_request(request: Request, _state: &S) -> Result<Self, NotServed> {
         let (head, body) = request.into_parts();
         let body = timeout(READ_TIMEOUT, read(body)).await;
-        let late = |_| Err(Refusal::BadInput("the request did not arrive within 30s".to_owned()));
+        let late = |_| Err(Refusal::BadInput("the request did not arrive within 10s".to_owned()));
         Ok(parse(&head.headers, body.unwrap_or_else(late))?)
     }
+}
+
+/// Refuses a field that is there twice.
+#[derive(serde::Deserialize)]
+struct Once {
+    #[serde(rename = "ticket_id")]
+    _ticket: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "client_id")]
+    _client: Option<serde::de::IgnoredAny>,
 }
 
 async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
@@ -113,9 +123,20 @@ fn parse(headers: &HeaderMap, body: Result<Vec<u8>, Refusal>) -> Result<Purchase
     let bad = |why: &str| Refusal::BadInput(why.to_owned());
     // A page of another site can't send this type without being asked first.
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
-    if !kind.trim().eq_ignore_ascii_case("application/json") {
+    let mut kind = kind.unwrap_or_default().split(';').map(str::trim);
+    if !kind.next().unwrap_or_default().eq_ignore_ascii_case("application/json") {
         return Err(bad("the request's Content-Type is not application/json"));
+    }
+    let charset = |option: &str| {
+        let (name, value) = option.split_once('=')?;
+        name.trim()
+            .eq_ignore_ascii_case("charset")
+            .then(|| value.trim().trim_matches('"').to_owned())
+    };
+    if let Some(charset) = kind.find_map(charset)
+        && !charset.eq_ignore_ascii_case("utf-8")
+    {
+        return Err(bad("the request's charset is not utf-8"));
     }
     let body = body?;
     if body.is_empty() {
@@ -124,13 +145,16 @@ fn parse(headers: &HeaderMap, body: Result<Vec<u8>, Refusal>) -> Result<Purchase
     let json: Value = serde_json::from_slice(&body)
         .map_err(|error| Refusal::BadInput(format!("the request is not JSON: {error}")))?;
     let json = json.as_object().ok_or_else(|| bad("the request is not a JSON object"))?;
+    // `Value` keeps the last of two fields with one name; a proxy may have checked the first.
+    let once: Result<Once, _> = serde_json::from_slice(&body);
+    once.map_err(|error| Refusal::BadInput(format!("the request is ambiguous: {error}")))?;
     let field = |name: &str| match json.get(name) {
         None => Err(Refusal::BadInput(format!("{name} is missing"))),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(_) => Err(Refusal::BadInput(format!("{name} is not a string"))),
     };
     let (ticket, client) = (field("ticket_id")?, field("client_id")?);
-    check_client(&client)?;
+    let client = check_client(&client)?.to_owned();
     let short = || ticket.chars().take(100).collect();
     let ticket = TicketId::parse(&ticket).ok_or_else(|| Refusal::UnknownTicket(short()))?;
     Ok(Purchase { ticket, client })
@@ -193,6 +217,17 @@ async fn sales(State(app): State<App>) -> Result<Response, NotServed> {
 async fn state(State(app): State<App>) -> Result<Response, NotServed> {
     let state = app.live.look().await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], state.to_string()).into_response())
+}
+
+/// The lock under one seat, for the page.
+async fn lock(
+    State(app): State<App>,
+    axum::extract::Path(name): axum::extract::Path<String>,
+) -> Result<Response, NotServed> {
+    let unknown = || Refusal::UnknownTicket(name.chars().take(100).collect());
+    let id = TicketId::parse(&name).ok_or_else(unknown)?;
+    let ticket = app.office.store.ticket(id).await?.ok_or_else(unknown)?;
+    Ok(axum::Json(app.live.lock_of(&ticket).await).into_response())
 }
 
 async fn ready(State(app): State<App>) -> Result<&'static str, NotServed> {

@@ -4,24 +4,33 @@
 //! authorise the payment, write the row behind the fence, capture the payment, release the lock.
 //!
 //! The lock decides who may try, and the fence decides who is written: an instance that was stopped
-//! between the two finds that the row's number, or the highest token, is no longer its own.
+//! between the two finds that the row's number, or the highest token, is no longer its own. Every write
+//! also requires that the locks are still those of the shop (`line.rs`).
 
 use crate::domain::{Refusal, Reservation, State, Ticket, TicketId};
-use crate::payment::PaymentService;
-use crate::seat_locks::{LockError, SeatLocks};
+use crate::line::Line;
+use crate::payment::{Authorised, PaymentService};
+use crate::seat_locks::{LockError, SeatLocks, TakenSeat};
 use crate::settings::LockType;
 use crate::store::{NewReservation, Store, StoreError, Written};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How often an instance that keeps a lock itself looks whether another one has booked the seat.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// More would only make each other time out at a lock service that is busy.
 pub(crate) const TURNS: usize = 32;
+
+/// How long a request waits for its turn: if the lock service hangs, everybody is told soon.
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often to try for a seat that nobody has, and how long to wait in between, at least.
+const TAKES_MAX: u32 = 3;
+const TAKE_AGAIN: Duration = Duration::from_millis(30);
 
 /// Why a request was not served.
 #[derive(Debug, Clone)]
@@ -82,11 +91,32 @@ pub(crate) struct BoxOffice {
     pub(crate) reserve_seconds: u64,
     /// Requests that may ask for a lock at the same time; the others wait for their turn.
     pub(crate) turns: Semaphore,
+    /// Which locks the database must have for a write of this instance.
+    pub(crate) line: Arc<Line>,
     /// What this instance calls itself.
     pub(crate) instance: String,
 }
 
 impl BoxOffice {
+    /// Why nothing can be reserved or booked here at the moment; `None` if it can.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.line.trouble()
+    }
+
+    fn line(&self) -> Result<String, NotServed> {
+        self.line.id().map_err(|why| {
+            self.line.doubt();
+            NotServed::Unavailable(why)
+        })
+    }
+
+    /// Another line is in the database than this instance wrote for.
+    fn other_line(&self) -> NotServed {
+        self.line.doubt();
+        let why = "the locks of this shop have changed, and this instance is checking its own";
+        NotServed::Unavailable(why.to_owned())
+    }
+
     async fn ticket(&self, id: TicketId) -> Result<Ticket, NotServed> {
         let ticket = self.store.ticket(id).await?;
         ticket.ok_or_else(|| Refusal::UnknownTicket(id.to_string()).into())
@@ -99,16 +129,17 @@ impl BoxOffice {
         if let State::Reserved(reservation) = &ticket.state
             && reservation.client != client
             && reservation.lease.is_some()
-            && !reservation.is_over(now_ms)
+            && reservation.is_certain(now_ms, self.reserve_seconds)
         {
             // A lease outlives every instance, so its row is enough to refuse: a crowd that wants the
             // same seat does not reach the lock service.
             let by = Some(reservation.client.clone());
             return Err(Refusal::Reserved { ticket: id, by }.into());
         }
+        let line = self.line()?;
         match (&self.seats, self.lock_type) {
-            (Some(seats), _) => self.reserve_with_lock(seats, &ticket, client).await,
-            (None, LockType::RowLock) => self.reserve_with_mark(&ticket, client).await,
+            (Some(seats), _) => self.reserve_with_lock(&line, seats, &ticket, client).await,
+            (None, LockType::RowLock) => self.reserve_with_mark(&line, &ticket, client).await,
             // Without a lock there is nothing to take.
             (None, _) => Ok(Reserved { token: None, until_ms: None }),
         }
@@ -116,6 +147,7 @@ impl BoxOffice {
 
     async fn reserve_with_lock(
         &self,
+        line: &str,
         seats: &Arc<SeatLocks>,
         ticket: &Ticket,
         client: &str,
@@ -125,23 +157,14 @@ impl BoxOffice {
         if let Some(reserved) = self.reserved_already(seats, ticket, client).await? {
             return Ok(reserved);
         }
-        let taken = {
-            let _turn = self.turns.acquire().await;
-            seats.take(id, client).await?
-        };
-        let Some(seat) = taken else {
-            let now = self.ticket(id).await?;
-            now.may_be_reserved(client)?;
-            if let Some(reserved) = self.reserved_already(seats, &now, client).await? {
-                return Ok(reserved);
-            }
-            let by = match now.state {
-                State::Reserved(reservation) if reservation.client != client => {
-                    Some(reservation.client)
+        let seat = match self.take(seats, ticket, client).await? {
+            Ok(seat) => seat,
+            Err(now) => {
+                if let Some(reserved) = self.reserved_already(seats, &now, client).await? {
+                    return Ok(reserved);
                 }
-                _ => None,
-            };
-            return Err(Refusal::Reserved { ticket: id, by }.into());
+                return Err(Refusal::Reserved { ticket: id, by: now.other_client(client) }.into());
+            }
         };
         let before = match &ticket.state {
             State::Reserved(reservation) => {
@@ -154,33 +177,82 @@ impl BoxOffice {
             client,
             token: seat.token,
             lease: seat.lease.as_deref(),
+            hold: Some(&seat.hold),
             seconds: Some(self.reserve_seconds),
             instance: &self.instance,
             last_ending: ending.as_deref(),
         };
-        let written = self.store.reserve(id, ticket.number, &new).await;
+        let written = self.store.reserve(line, id, ticket.number, &new).await;
         if !matches!(written, Ok(Written::Done)) {
             seats.give_back(seat).await;
-        } else {
-            let (token, number) = (seat.token, ticket.number + 1);
-            if let Some(kept) = seat.keep() {
-                self.keep_here(id, number, kept);
-            }
-            let until_ms = match self.ticket(id).await?.state {
-                State::Reserved(reservation) if reservation.number == number => {
-                    reservation.until_ms
-                }
-                _ => None,
-            };
-            return Ok(Reserved { token, until_ms });
+            return Err(self.not_reserved(written?, ticket, client).await);
         }
-        match written? {
-            // Another client was in between; or has it all, by now.
-            Written::Unmatched | Written::Done => {
-                self.ticket(id).await?.may_be_reserved(client)?;
-                Err(Refusal::Reserved { ticket: id, by: None }.into())
+        let (token, number) = (seat.token, ticket.number + 1);
+        if let Some(kept) = seat.keep() {
+            self.keep_here(id, number, kept);
+        }
+        let until_ms = match self.ticket(id).await?.state {
+            State::Reserved(reservation) if reservation.number == number => reservation.until_ms,
+            _ => None,
+        };
+        Ok(Reserved { token, until_ms })
+    }
+
+    /// Takes the lock of a seat, or says what has become of the ticket. Two that try at the same moment may
+    /// both be refused, by an engine that can't tell who was first: as long as nobody has the seat, both
+    /// try again.
+    async fn take(
+        &self,
+        seats: &SeatLocks,
+        ticket: &Ticket,
+        client: &str,
+    ) -> Result<Result<TakenSeat, Ticket>, NotServed> {
+        for tries_left in (0..TAKES_MAX).rev() {
+            let taken = {
+                let turn = timeout(TURN_TIMEOUT, self.turns.acquire()).await;
+                let _turn = turn.map_err(|_| {
+                    NotServed::Unavailable("too many requests wait for the lock service".to_owned())
+                })?;
+                seats.take(ticket, client).await?
+            };
+            if let Some(seat) = taken {
+                return Ok(Ok(seat));
             }
-            Written::Fenced(why) => Err(Refusal::Fenced { ticket: id, why }.into()),
+            let found = self.store.ticket_now(ticket.id).await?;
+            let (now, now_ms) =
+                found.ok_or_else(|| Refusal::UnknownTicket(ticket.id.to_string()))?;
+            now.may_be_reserved(client)?;
+            if tries_left == 0 || now.number != ticket.number || !now.is_available(now_ms) {
+                return Ok(Err(now));
+            }
+            sleep(TAKE_AGAIN.mul_f64(1.0 + crate::random_share())).await;
+        }
+        Ok(Err(ticket.clone()))
+    }
+
+    /// Why the reservation of a client that had the lock was not written.
+    async fn not_reserved(&self, written: Written, before: &Ticket, client: &str) -> NotServed {
+        let now = match self.ticket(before.id).await {
+            Ok(now) => now,
+            Err(error) => return error,
+        };
+        if let Err(refusal) = now.may_be_reserved(client) {
+            return refusal.into();
+        }
+        match written {
+            Written::OtherLine => self.other_line(),
+            // Nobody has reserved it in between, and still its number is lower than an earlier one's.
+            Written::Fenced(why) if now.number == before.number => {
+                self.line.doubt();
+                NotServed::Unavailable(format!(
+                    "the lock service counts from the beginning again ({why}): it has lost its data, or is \
+                     another one. The shop adapts within half a minute; if this goes on, restart all instances \
+                     with the same LOCK_URL"
+                ))
+            }
+            Written::Fenced(_) | Written::Unmatched | Written::Done => {
+                Refusal::Reserved { ticket: now.id, by: now.other_client(client) }.into()
+            }
         }
     }
 
@@ -194,7 +266,7 @@ impl BoxOffice {
         match &ticket.state {
             State::Reserved(reservation) if reservation.client == client => {
                 let Reservation { token, until_ms, .. } = *reservation;
-                let lives = seats.lives(ticket.id, reservation).await?;
+                let lives = seats.lives(ticket, reservation).await?;
                 Ok(lives.then_some(Reserved { token, until_ms }))
             }
             _ => Ok(None),
@@ -221,6 +293,7 @@ impl BoxOffice {
     /// The control: a mark that only a sale removes.
     async fn reserve_with_mark(
         &self,
+        line: &str,
         ticket: &Ticket,
         client: &str,
     ) -> Result<Reserved, NotServed> {
@@ -238,12 +311,14 @@ impl BoxOffice {
             client,
             token: None,
             lease: None,
+            hold: None,
             seconds: None,
             instance: &self.instance,
             last_ending: None,
         };
-        match self.store.reserve(id, ticket.number, &new).await? {
+        match self.store.reserve(line, id, ticket.number, &new).await? {
             Written::Done => Ok(done),
+            Written::OtherLine => Err(self.other_line()),
             Written::Unmatched | Written::Fenced(_) => {
                 Err(Refusal::Reserved { ticket: id, by: None }.into())
             }
@@ -255,35 +330,50 @@ impl BoxOffice {
         if self.lock_type == LockType::None {
             return self.book_without_lock(&ticket, client).await;
         }
+        let line = self.line()?;
         let reservation = ticket.reserved_by(client)?;
-        self.must_live(id, reservation).await?;
+        self.must_live(&ticket, reservation).await?;
         let payment = self.payments.authorise(id, client, reservation.number).await?;
         let payment = payment.ok_or(Refusal::PaymentDeclined(id))?;
-        // Paying may have taken longer than the reservation lasted: from here on the fence decides.
-        let written = self.store.book(id, reservation, &payment.key, &self.instance).await;
+        // Paying may have taken longer than the reservation lasted.
+        if let Err(over) = self.must_live(&ticket, reservation).await {
+            self.payments.void(&payment).await;
+            return Err(over);
+        }
+        // And the instance may have been stopped since: from here on the fence decides.
+        let written = self.store.book(&line, id, reservation, &payment.key, &self.instance).await;
         match written {
             Ok(Written::Done) => {
                 self.payments.capture(&payment).await;
                 self.release_later(reservation);
                 Ok(Booked { token: reservation.token })
             }
-            Ok(Written::Unmatched) => {
-                self.payments.void(&payment).await;
-                // Sold to the same client by another request, or taken over.
-                self.ticket(id).await?.may_be_reserved(client)?;
-                let why = "a later reservation has raised the ticket's number".to_owned();
-                Err(Refusal::Fenced { ticket: id, why }.into())
-            }
-            Ok(Written::Fenced(why)) => {
-                self.payments.void(&payment).await;
-                Err(Refusal::Fenced { ticket: id, why }.into())
-            }
+            Ok(refused) => Err(self.not_booked(refused, id, reservation, &payment).await),
             Err(error @ StoreError::Unavailable(_)) => {
                 self.payments.void(&payment).await;
                 Err(error.into())
             }
             // The sale may be there: `settle_payments` sees.
             Err(error @ StoreError::Unknown(_)) => Err(error.into()),
+        }
+    }
+
+    /// Voids the payment, and says why there is no sale.
+    async fn not_booked(
+        &self,
+        refused: Written,
+        id: TicketId,
+        reservation: &Reservation,
+        payment: &Authorised,
+    ) -> NotServed {
+        self.payments.void(payment).await;
+        match refused {
+            Written::OtherLine => self.other_line(),
+            Written::Fenced(why) => Refusal::Fenced { ticket: id, why }.into(),
+            Written::Unmatched | Written::Done => match self.ticket(id).await {
+                Ok(now) => now.not_sold(reservation).into(),
+                Err(error) => error,
+            },
         }
     }
 
@@ -297,9 +387,12 @@ impl BoxOffice {
         Ok(Booked { token: None })
     }
 
-    async fn must_live(&self, id: TicketId, reservation: &Reservation) -> Result<(), NotServed> {
+    async fn must_live(&self, ticket: &Ticket, reservation: &Reservation) -> Result<(), NotServed> {
         let Some(seats) = &self.seats else { return Ok(()) };
-        if seats.lives(id, reservation).await? { Ok(()) } else { Err(Refusal::Expired(id).into()) }
+        if seats.lives(ticket, reservation).await? {
+            return Ok(());
+        }
+        Err(Refusal::Expired(ticket.id).into())
     }
 
     /// The client does not wait for the release: the seat is sold.

@@ -24,15 +24,28 @@ impl fmt::Display for TicketId {
     }
 }
 
-/// Checks what a client calls itself.
-pub(crate) fn check_client(client: &str) -> Result<(), Refusal> {
+/// What a client calls itself, without spaces around it.
+pub(crate) fn check_client(client: &str) -> Result<&str, Refusal> {
+    let client = client.trim();
     let wrong = match client {
         "" => "it is empty",
         long if long.len() > CLIENT_BYTES_MAX => "it is longer than 100 bytes",
-        odd if odd.chars().any(char::is_control) => "it contains a control character",
-        _ => return Ok(()),
+        odd if odd.chars().any(is_invisible) => {
+            "it contains a control character, or one that is invisible or changes the direction of text"
+        }
+        _ => return Ok(client),
     };
     Err(Refusal::BadInput(format!("invalid client_id: {wrong}")))
+}
+
+/// Characters with which a name can look like another one, or turn the text around it.
+fn is_invisible(char: char) -> bool {
+    let marks = ['\u{ad}', '\u{61c}', '\u{180e}', '\u{2060}', '\u{feff}'];
+    char.is_control()
+        || marks.contains(&char)
+        || ('\u{200b}'..='\u{200f}').contains(&char)
+        || ('\u{2028}'..='\u{202e}').contains(&char)
+        || ('\u{2066}'..='\u{206f}').contains(&char)
 }
 
 /// A ticket, as its row says.
@@ -44,6 +57,8 @@ pub(crate) struct Ticket {
     pub(crate) number: i64,
     /// How the last reservation ended; `None` if there was none.
     pub(crate) last_ending: Option<String>,
+    /// How often `init` has made the tickets again: those of before have other locks.
+    pub(crate) generation: i64,
 }
 
 /// What a row says about its ticket. Whether a reservation still lives, only its lock can say.
@@ -65,6 +80,8 @@ pub(crate) struct Reservation {
     pub(crate) lease: Option<String>,
     /// By the database's clock, for display; `None` if it never ends.
     pub(crate) until_ms: Option<i64>,
+    /// The random id in the lock's label; `None` if there is no lock.
+    pub(crate) hold: Option<String>,
     /// The instance that made it.
     pub(crate) instance: String,
     /// Whether the lock lived in that instance, and it is gone.
@@ -74,6 +91,14 @@ pub(crate) struct Reservation {
 impl Reservation {
     pub(crate) fn is_over(&self, now_ms: i64) -> bool {
         self.abandoned || self.until_ms.is_some_and(|until| until <= now_ms)
+    }
+
+    /// Whether the row alone says that it lasts. An end that is further away than any reservation lasts
+    /// was written before the database's clock was set back: then only the lock knows.
+    pub(crate) fn is_certain(&self, now_ms: i64, reserve_seconds: u64) -> bool {
+        let longest = i64::try_from(reserve_seconds.saturating_mul(1_000)).unwrap_or(i64::MAX);
+        !self.is_over(now_ms)
+            && self.until_ms.is_some_and(|until| until.saturating_sub(now_ms) <= longest)
     }
 }
 
@@ -104,6 +129,29 @@ impl Ticket {
             State::Reserved(reservation) => {
                 Err(Refusal::Reserved { ticket: self.id, by: Some(reservation.client.clone()) })
             }
+        }
+    }
+
+    /// The client that has it reserved, if it is not this one.
+    pub(crate) fn other_client(&self, client: &str) -> Option<String> {
+        match &self.state {
+            State::Reserved(reservation) if reservation.client != client => {
+                Some(reservation.client.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Why a reservation that was just this client's could not be sold, now that its row looks so.
+    pub(crate) fn not_sold(&self, reservation: &Reservation) -> Refusal {
+        match &self.state {
+            State::Booked { client: owner } => self.booked(owner, &reservation.client),
+            State::Reserved(later) if later.number != reservation.number => {
+                let why = "a later reservation has raised the ticket's number".to_owned();
+                Refusal::Fenced { ticket: self.id, why }
+            }
+            // Its time was over, or the settler has ended it.
+            State::Reserved(_) | State::Available => Refusal::Expired(self.id),
         }
     }
 
@@ -211,6 +259,7 @@ mod tests {
             number: 4,
             token: None,
             lease: None,
+            hold: None,
             until_ms,
             instance,
             abandoned: false,
@@ -218,7 +267,7 @@ mod tests {
     }
 
     fn ticket(state: State) -> Ticket {
-        Ticket { id: TicketId(3), state, number: 4, last_ending: None }
+        Ticket { id: TicketId(3), state, number: 4, last_ending: None, generation: 0 }
     }
 
     #[test]
@@ -236,6 +285,14 @@ mod tests {
         let taken = ticket(reserved("ana", Some(1_000)));
         assert_eq!([999, 1_000].map(|now| taken.is_available(now)), [false, true]);
         assert!(!ticket(reserved("ana", None)).is_available(i64::MAX), "without an end it stays");
+    }
+
+    /// After the clock was set back by an hour, tickets stayed reserved for an hour.
+    #[test]
+    fn end_in_the_far_future_is_left_to_the_lock() {
+        let State::Reserved(taken) = reserved("ana", Some(60_000)) else { panic!() };
+        let certain = |now_ms| taken.is_certain(now_ms, 60);
+        assert_eq!([-1, 0, 59_999, 60_000].map(certain), [false, true, true, false]);
     }
 
     #[test]
@@ -261,10 +318,24 @@ mod tests {
         assert_eq!(sold.may_be_reserved("bo").unwrap_err().code(), "booked");
     }
 
+    /// A reservation that had ended by itself was "superseded by a later reservation", and there was none.
+    #[test]
+    fn reason_is_that_of_the_row() {
+        let State::Reserved(own) = reserved("ana", Some(1_000)) else { panic!() };
+        assert_eq!(ticket(State::Available).not_sold(&own).code(), "expired");
+        assert_eq!(ticket(State::Reserved(own.clone())).not_sold(&own).code(), "expired");
+        let later = Reservation { number: 5, client: "bo".into(), ..own.clone() };
+        assert_eq!(ticket(State::Reserved(later)).not_sold(&own).code(), "fenced");
+        let sold = |to: &str| ticket(State::Booked { client: to.into() }).not_sold(&own);
+        assert_eq!([sold("ana").code(), sold("bo").code()], ["already_yours", "booked"]);
+    }
+
     #[test]
     fn client_names_are_validated() {
-        assert_eq!(check_client("ana"), Ok(()));
-        for wrong in ["", "a\nb", &"x".repeat(101)] {
+        assert_eq!(check_client("ana"), Ok("ana"));
+        assert_eq!(check_client("  ana maria\t"), Ok("ana maria"));
+        let marks = ["a\nb", "a\u{202e}b", "a\u{200b}b", "\u{2067}ana", "\u{feff}ana"];
+        for wrong in marks.into_iter().chain(["", "  ", "\u{3000}", &"x".repeat(101)]) {
             assert_eq!(check_client(wrong).unwrap_err().code(), "bad_request", "{wrong:?}");
         }
     }

@@ -1,25 +1,30 @@
 //! Several instances on one database. All of them must use the same locks: otherwise two clients could
-//! each hold "the" lock of a seat.
+//! each hold "the" lock of a seat. What that means, and what happens when the locks change, is told in
+//! `line.rs`; here is how an instance takes part.
 //!
-//! Whether two lock services are one is not a matter of their addresses: Redis's protocol on one port and
-//! Holdfast's on another may be the same line. So each instance holds a lock as long as it lives, its
-//! witness, and notes the lock's name in the database. A new instance tries to take the witnesses of the
-//! others: if it gets one, its locks are not theirs, and it does not start.
+//! It joins when the database has agreed on the line that it sees in its lock service, and from then on
+//! looks at both every two seconds. It also holds a lock of its own, its witness: as long as the lock
+//! service remembers that, it has not lost its data.
 
-use crate::seat_locks::SeatLocks;
+use crate::line::Line;
+use crate::seat_locks::{LockError, SeatLocks};
 use crate::settings::LockType;
 use crate::store::{OtherInstance, Store, StoreError};
 use holdfast_locks::Guard;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
-/// How often an instance says that it lives.
+/// How often an instance says that it lives, and looks at its lock service.
 const BEAT_EVERY: Duration = Duration::from_secs(2);
 
-/// An instance that was silent for so long is dead. Shorter than its witness lives.
-const DEAD_AFTER_MS: i64 = 10_000;
+/// How long one look at the lock service may take: signs of life must not wait for it.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a new instance waits for the others to name a line that has lost its lock. They do so with
+/// their next heartbeat.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// This instance, among the others.
 pub(crate) struct Membership {
@@ -28,10 +33,12 @@ pub(crate) struct Membership {
     id: String,
     lock_type: LockType,
     lock_url: String,
+    /// The line that was last seen in the lock service.
+    seen: Mutex<String>,
     /// `None` if there are no locks, or the witness is lost.
     witness: Mutex<Option<Guard>>,
-    /// Whether others were there when it came.
-    alone: bool,
+    /// The line that this instance writes for.
+    pub(crate) line: Arc<Line>,
 }
 
 impl Membership {
@@ -43,67 +50,130 @@ impl Membership {
         lock_type: LockType,
         lock_url: &str,
     ) -> Result<Arc<Self>, String> {
-        let failed = |error: StoreError| error.to_string();
+        let told = |error: LockError| error.to_string();
         let witness = match &seats {
-            Some(seats) => seats.take_witness(id).await.map_err(|error| error.to_string())?,
+            Some(seats) => seats.take_witness(id).await.map_err(told)?,
             None => None,
         };
-        // Before it looks at others: of two that start together, at least one sees the other.
-        store.note_instance(id, &lock_type.to_string(), id, lock_url).await.map_err(failed)?;
-        // And while it looks: otherwise each of the two would take the other for dead.
-        let looking = tokio::select! {
-            looked = is_alone(store, seats.as_deref(), id, lock_type) => looked,
-            failed = keep_noting(store, id, lock_type, lock_url) => Err(failed.to_string()),
-        };
-        let alone = match looking {
-            Ok(alone) => alone,
-            Err(why) => {
-                let _ = store.forget_instance(id).await;
-                return Err(why);
-            }
-        };
-        Ok(Arc::new(Self {
+        let line = first_look(store, seats.as_deref(), id, lock_type).await?;
+        let member = Arc::new(Self {
             store: store.clone(),
             seats,
             id: id.to_owned(),
             lock_type,
             lock_url: lock_url.to_owned(),
+            seen: Mutex::new(line.clone()),
             witness: Mutex::new(witness),
-            alone,
-        }))
+            line: Arc::new(Line::new(line)),
+        });
+        // Before it looks at others: of two that start together, at least one sees the other.
+        member.note().await.map_err(|error| error.to_string())?;
+        // And while it looks: otherwise each of the two would take the other for dead.
+        let agreed = tokio::select! {
+            agreed = member.agree() => agreed,
+            failed = member.keep_noting() => Err(failed.to_string()),
+        };
+        if agreed.is_err() {
+            member.leave().await;
+        }
+        agreed.map(|()| member)
     }
 
-    /// Notes which locks count. If they are others than before, no old reservation and no old token
-    /// counts any more.
-    pub(crate) async fn agree_on(&self, line: &str) -> Result<(), StoreError> {
-        let before = self.store.setting("line").await?;
-        if self.alone && before.as_deref() != Some(line) {
-            self.store.change_line(line).await?;
+    /// Waits until the database has agreed on this instance's line; an error if a live instance sees
+    /// another one.
+    async fn agree(&self) -> Result<(), String> {
+        let failed = |error: StoreError| error.to_string();
+        let line = self.seen.lock().await.clone();
+        while !self.store.agree_on(&line).await.map_err(failed)? {
+            for other in self.others().await.map_err(failed)? {
+                if lives(&self.store, &self.id, &other).await.map_err(failed)? {
+                    return Err(refusal(self.lock_type, &other));
+                }
+            }
         }
         Ok(())
     }
 
-    /// Says that it lives, again and again.
-    pub(crate) async fn stay(self: Arc<Self>) {
+    /// Live instances that see another line.
+    async fn others(&self) -> Result<Vec<OtherInstance>, StoreError> {
+        let line = self.seen.lock().await.clone();
+        let others = self.store.other_instances(&self.id).await?.into_iter();
+        Ok(others.filter(|other| other.line != line).collect())
+    }
+
+    /// Says that it lives, until the database fails.
+    async fn keep_noting(&self) -> StoreError {
         loop {
             sleep(BEAT_EVERY).await;
+            if let Err(error) = self.note().await {
+                return error;
+            }
+        }
+    }
+
+    /// Says that it lives and looks at its lock service, again and again.
+    pub(crate) async fn stay(self: Arc<Self>) {
+        loop {
+            let _ = timeout(BEAT_EVERY, self.line.doubted.notified()).await;
             if let Err(error) = self.beat().await {
                 tracing::warn!("other instances don't see this one: {error}");
             }
         }
     }
 
-    async fn beat(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn beat(&self) -> Result<(), StoreError> {
+        let late = |_| Err(LockError::new(format!("no answer within {}s", LOOK_TIMEOUT.as_secs())));
+        let looked = timeout(LOOK_TIMEOUT, self.look()).await.unwrap_or_else(late);
+        if let Err(error) = &looked {
+            // Requests find out for themselves, and the line stays what it was.
+            tracing::warn!("{error}");
+        }
+        self.line.set_trouble(looked.err().map(|error| error.to_string()));
+        self.note().await?;
+        let line = self.seen.lock().await.clone();
+        let state = if self.store.agree_on(&line).await? {
+            Ok(line)
+        } else {
+            let others = self.others().await?;
+            Err(others.first().map_or_else(
+                || "the locks of this shop are being changed".to_owned(),
+                |other| refusal(self.lock_type, other),
+            ))
+        };
+        match (&self.line.id(), &state) {
+            (before, now) if before == now => {}
+            (Ok(_), Ok(_)) => {
+                tracing::warn!("the lock service is another one: reservations have ended")
+            }
+            (Err(_), Ok(_)) => tracing::info!("this instance sells again"),
+            (_, Err(why)) => tracing::error!("this instance does not sell: {why}"),
+        }
+        self.line.set(state);
+        Ok(())
+    }
+
+    /// Sees which line the lock service has now.
+    async fn look(&self) -> Result<(), LockError> {
+        let Some(seats) = &self.seats else { return Ok(()) };
+        let mut seen = self.seen.lock().await;
+        let line = match seats.line_id().await? {
+            Some(line) => line,
+            // The instance that held the lock of the line has left; or the service has lost its data.
+            None if seats.remembers(&self.id).await? => seats.line_id_or(&seen).await?,
+            None => seats.line_id_or(&crate::random_hex()).await?,
+        };
+        *seen = line;
+        drop(seen);
         let mut witness = self.witness.lock().await;
-        if let Some(seats) = &self.seats
-            && witness.as_ref().is_none_or(Guard::is_lost)
-        {
-            // The lock service has forgotten it, or was away for too long.
+        if witness.as_ref().is_none_or(Guard::is_lost) {
             *witness = seats.take_witness(&self.id).await?;
         }
-        drop(witness);
-        let lock_type = self.lock_type.to_string();
-        Ok(self.store.note_instance(&self.id, &lock_type, &self.id, &self.lock_url).await?)
+        Ok(())
+    }
+
+    async fn note(&self) -> Result<(), StoreError> {
+        let (lock_type, line) = (self.lock_type.to_string(), self.seen.lock().await.clone());
+        self.store.note_instance(&self.id, &lock_type, &line, &self.lock_url).await
     }
 
     pub(crate) async fn leave(&self) {
@@ -114,52 +184,28 @@ impl Membership {
     }
 }
 
-/// Says that an instance lives, until the database fails.
-async fn keep_noting(store: &Store, id: &str, lock_type: LockType, lock_url: &str) -> StoreError {
-    loop {
-        sleep(BEAT_EVERY).await;
-        if let Err(error) = store.note_instance(id, &lock_type.to_string(), id, lock_url).await {
-            return error;
-        }
-    }
-}
-
-/// Whether there is no other instance; an error if one uses other locks.
-async fn is_alone(
+/// The line of the lock service, as a new instance finds it. The controls have lines without locks.
+async fn first_look(
     store: &Store,
     seats: Option<&SeatLocks>,
     id: &str,
     lock_type: LockType,
-) -> Result<bool, String> {
+) -> Result<String, String> {
+    let told = |error: LockError| error.to_string();
     let failed = |error: StoreError| error.to_string();
-    let mut alone = true;
-    for other in store.other_instances(id, DEAD_AFTER_MS).await.map_err(failed)? {
-        if shares_locks(seats, lock_type, &other).await? {
-            alone = false;
-        } else if lives(store, id, &other).await.map_err(failed)? {
-            return Err(refusal(lock_type, &other));
+    let Some(seats) = seats else { return Ok(lock_type.to_string()) };
+    let give_up = Instant::now() + OTHERS_TIMEOUT;
+    loop {
+        if let Some(line) = seats.line_id().await.map_err(told)? {
+            return Ok(line);
         }
-    }
-    Ok(alone)
-}
-
-/// Whether the other's witness is held in the locks of this instance.
-async fn shares_locks(
-    seats: Option<&SeatLocks>,
-    lock_type: LockType,
-    other: &OtherInstance,
-) -> Result<bool, String> {
-    let other_has_none = other.lock_url.is_empty();
-    let Some(seats) = seats else { return Ok(other.lock_type == lock_type.to_string()) };
-    if other_has_none {
-        return Ok(false);
-    }
-    match seats.take_witness(&other.witness).await.map_err(|error| error.to_string())? {
-        None => Ok(true),
-        Some(guard) => {
-            let _ = guard.release().await;
-            Ok(false)
+        let current = store.setting("line").await.map_err(failed)?;
+        let others = store.other_instances(id).await.map_err(failed)?;
+        let named = others.iter().any(|other| Some(&other.line) == current.as_ref());
+        if !named || Instant::now() >= give_up {
+            return seats.line_id_or(&crate::random_hex()).await.map_err(told);
         }
+        sleep(Duration::from_millis(500)).await;
     }
 }
 
@@ -167,9 +213,11 @@ async fn shares_locks(
 async fn lives(store: &Store, id: &str, other: &OtherInstance) -> Result<bool, StoreError> {
     loop {
         sleep(Duration::from_millis(500)).await;
-        let others = store.other_instances(id, DEAD_AFTER_MS).await?;
+        let others = store.other_instances(id).await?;
         match others.into_iter().find(|now| now.id == other.id) {
             None => return Ok(false),
+            // It has found the same line in the meantime.
+            Some(now) if now.line != other.line => return Ok(false),
             Some(now) if now.seen_at_ms != other.seen_at_ms => return Ok(true),
             Some(_) => {}
         }
@@ -190,7 +238,7 @@ fn refusal(lock_type: LockType, other: &OtherInstance) -> String {
 
 /// Why the embedded Holdfast does not start, and how to share the one that runs.
 pub(crate) async fn explain_embedded(store: &Store, lock_type: LockType, error: &str) -> String {
-    let others = store.other_instances("", DEAD_AFTER_MS).await.unwrap_or_default();
+    let others = store.other_instances("").await.unwrap_or_default();
     let running = others.iter().find(|other| !other.lock_url.is_empty());
     let Some(OtherInstance { id, lock_type: theirs, lock_url, .. }) = running else {
         return format!("the embedded Holdfast does not start: {error}");

@@ -12,9 +12,11 @@
 
 mod api;
 mod box_office;
+mod connections;
 mod domain;
 mod embedded;
 mod instances;
+mod line;
 mod live;
 mod payment;
 mod seat_locks;
@@ -104,12 +106,16 @@ fn block_on(work: impl Future<Output = Result<(), String>>) -> Result<(), String
 impl Init {
     async fn run(self) -> Result<(), String> {
         let failed = |error: store::StoreError| error.to_string();
-        let store = Store::open(&self.database.url(), self.tickets).await.map_err(failed)?;
-        let tickets = store.count("tickets").await.map_err(failed)?;
-        let sales = store.count("sales").await.map_err(failed)?;
-        if !self.yes && !confirmed(tickets, sales)? {
+        let url = self.database.url();
+        Store::check_url(&url)?;
+        // Asks before anything is made: whoever says no finds everything as it was.
+        if !self.yes
+            && let Some((tickets, sales)) = Store::contents(&url).await.map_err(failed)?
+            && !confirmed(tickets, sales)?
+        {
             return Err("nothing was changed".to_owned());
         }
+        let store = Store::open(&url, self.tickets).await.map_err(failed)?;
         store.recreate(self.tickets).await.map_err(failed)?;
         println!("{} tickets, none of them sold", self.tickets);
         Ok(())

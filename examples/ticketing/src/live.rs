@@ -14,9 +14,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks are at least so far apart, however much happens.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How many locks are looked at for one state: each is a request to the lock service.
-const LOCKS_MAX: usize = 50;
-
 /// How many sales the page shows.
 const SALES_MAX: i64 = 30;
 
@@ -72,11 +69,9 @@ impl Live {
         let BoxOffice { store, seats, lock_type, instance, reserve_seconds, .. } = &*self.office;
         let all = store.tickets().await?;
         let sales = store.sales(SALES_MAX).await?;
-        let mut locks_left = LOCKS_MAX;
-        let mut tickets = Vec::new();
-        for ticket in &all.tickets {
-            tickets.push(self.show(ticket, all.now_ms, &mut locks_left).await);
-        }
+        let tickets: Vec<Value> =
+            all.tickets.iter().map(|ticket| show(ticket, all.now_ms)).collect();
+        let trouble = self.office.trouble();
         let engine = seats.as_ref().map(|seats| {
             let promises = seats.promises();
             json!({
@@ -92,43 +87,44 @@ impl Live {
             "engine": engine,
             "reserve_seconds": reserve_seconds,
             "now_ms": all.now_ms,
+            "trouble": trouble,
             "tickets": tickets,
             "sales": sales,
         }))
     }
 
-    async fn show(&self, ticket: &Ticket, now_ms: i64, locks_left: &mut usize) -> Value {
-        let mut shown = json!({
-            "id": ticket.id.to_string(),
-            "state": "available",
-            "number": ticket.number,
-            "last_ending": ticket.last_ending,
-        });
-        match &ticket.state {
-            State::Available => return shown,
-            State::Booked { client } => {
-                shown["state"] = "booked".into();
-                shown["client"] = client.as_str().into();
-                return shown;
-            }
-            State::Reserved(reservation) => {
-                if !reservation.is_over(now_ms) {
-                    shown["state"] = "reserved".into();
-                    shown["client"] = reservation.client.as_str().into();
-                }
-                shown["until_ms"] = reservation.until_ms.into();
-                shown["token"] = reservation.token.into();
-                shown["instance"] = reservation.instance.as_str().into();
-            }
+    /// The lock under a seat: null if nobody holds it.
+    pub(crate) async fn lock_of(&self, ticket: &Ticket) -> Value {
+        let Some(seats) = &self.office.seats else { return Value::Null };
+        match seats.inspect(ticket).await {
+            Ok(lock) => json!(lock),
+            Err(error) => json!({ "error": error.to_string() }),
         }
-        let Some(seats) = &self.office.seats else { return shown };
-        if *locks_left > 0 {
-            *locks_left -= 1;
-            shown["lock"] = match seats.inspect(ticket.id).await {
-                Ok(lock) => json!(lock),
-                Err(error) => json!({ "error": error.to_string() }),
-            };
-        }
-        shown
     }
+}
+
+fn show(ticket: &Ticket, now_ms: i64) -> Value {
+    let mut shown = json!({
+        "id": ticket.id.to_string(),
+        "state": "available",
+        "number": ticket.number,
+        "last_ending": ticket.last_ending,
+    });
+    match &ticket.state {
+        State::Available => {}
+        State::Booked { client } => {
+            shown["state"] = "booked".into();
+            shown["client"] = client.as_str().into();
+        }
+        State::Reserved(reservation) => {
+            if !reservation.is_over(now_ms) {
+                shown["state"] = "reserved".into();
+                shown["client"] = reservation.client.as_str().into();
+            }
+            shown["until_ms"] = reservation.until_ms.into();
+            shown["token"] = reservation.token.into();
+            shown["instance"] = reservation.instance.as_str().into();
+        }
+    }
+    shown
 }

@@ -35,18 +35,20 @@ impl PaymentService {
         Ok(Some(Authorised { key }))
     }
 
-    /// Takes the money.
+    /// Takes the money, if the sale was written.
     pub(crate) async fn capture(&self, payment: &Authorised) {
-        self.end(payment, "captured").await;
+        let done = self.store.capture_payment(&payment.key).await;
+        self.or_later(payment, "captured", done);
     }
 
-    /// Gives the money free again.
+    /// Gives the money free again, unless the sale was written.
     pub(crate) async fn void(&self, payment: &Authorised) {
-        self.end(payment, "voided").await;
+        let done = self.store.void_payment(&payment.key).await;
+        self.or_later(payment, "voided", done);
     }
 
-    async fn end(&self, payment: &Authorised, state: &'static str) {
-        if let Err(error) = self.store.end_payment(&payment.key, state).await {
+    fn or_later(&self, payment: &Authorised, state: &str, done: Result<(), StoreError>) {
+        if let Err(error) = done {
             tracing::warn!("payment {} is to be {state}, and will be later: {error}", payment.key);
         }
     }

@@ -2,29 +2,47 @@
 //!
 //! A lease is detached from this process and stored in the ticket's row, so that another instance can
 //! book. An engine whose locks live by a session can't do that: there, the guard stays here, and other
-//! instances ask the engine whether its token still holds the lock.
+//! instances ask the engine who holds the lock.
 //!
 //! Instances with different engines can share one line, through the doors of one Holdfast. A lease of
-//! another engine can't be attached here: whether the lock is held is then seen by trying to take it.
+//! another engine can't be attached here. So every reservation has a random id, its hold, in the lock's
+//! label and in the ticket's row: whoever sees the hold in the label knows that this reservation, and no
+//! other and nobody's probe, has the lock.
 
-use crate::domain::{Reservation, TicketId};
+use crate::domain::{Reservation, Ticket};
+use crate::line;
 use holdfast_locks::{Error, Guard, Inspection, LeaseRef, Locks, Promises};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
 
 /// How long to wait for a lock service that does not answer.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a lock outlives an instance that crashed, if the lock lives by a session.
+/// How long a lock outlives an instance that crashed, if the lock lives by a session. It is the same for
+/// all of them, so that they share one session and learn together that the service has lost it.
 const SESSION_TTL: Duration = Duration::from_secs(10);
 
-/// How long the lock that stands for an instance outlives it: longer than its row counts.
-const WITNESS_TTL: Duration = Duration::from_secs(30);
+/// How long the lock that carries the line's id is kept without an instance.
+const LINE_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How long a look that is only shown may take: a page does not wait for a lock service that hangs.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often to ask for the line's id while it changes hands.
+const LINE_TRIES: u32 = 20;
 
 /// The lock service does not answer, or refuses.
 #[derive(Debug, Clone)]
 pub(crate) struct LockError(String);
+
+impl LockError {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
 
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,6 +78,8 @@ pub(crate) struct TakenSeat {
     pub(crate) token: Option<u64>,
     /// The detached lease, as JSON.
     pub(crate) lease: Option<String>,
+    /// The random id in the lock's label.
+    pub(crate) hold: String,
     /// The lock itself, if it can't be detached.
     guard: Option<Guard>,
     /// How the previous holder ended, if the engine knows.
@@ -76,46 +96,54 @@ pub(crate) struct SeatLocks {
     /// The start of every lock's name.
     prefix: String,
     ttl: Duration,
+    /// The lock that carries the line's id, if this instance took it and it can't be detached.
+    line: Mutex<Option<Guard>>,
 }
 
 impl SeatLocks {
     pub(crate) fn new(locks: Locks, viewer: Locks, database: &str, ttl: Duration) -> Self {
-        Self { locks, viewer, prefix: format!("ticketing/{database}"), ttl }
+        let prefix = format!("ticketing/{database}");
+        Self { locks, viewer, prefix, ttl, line: Mutex::new(None) }
     }
 
     pub(crate) fn promises(&self) -> &'static Promises {
         self.locks.promises()
     }
 
-    fn name(&self, ticket: TicketId) -> String {
-        format!("{}/ticket/{ticket}", self.prefix)
+    /// Tickets that `init` has made have other locks than those that it deleted.
+    fn name(&self, ticket: &Ticket) -> String {
+        match ticket.generation {
+            0 => format!("{}/ticket/{}", self.prefix, ticket.id),
+            made => format!("{}/ticket/{}-{made}", self.prefix, ticket.id),
+        }
     }
 
     /// Takes the lock if it is free. It never waits.
     pub(crate) async fn take(
         &self,
-        ticket: TicketId,
+        ticket: &Ticket,
         client: &str,
     ) -> Result<Option<TakenSeat>, LockError> {
         let detachable = self.promises().detachable.holds;
-        let lock = self.locks.lock(self.name(ticket)).label(client);
+        let hold = crate::random_hex();
+        let lock = self.locks.lock(self.name(ticket)).label(label(client, &hold));
         let lock = if detachable { lock.ttl(self.ttl).fixed() } else { lock.ttl(SESSION_TTL) };
         let Some(guard) = lock.try_acquire().await? else { return Ok(None) };
         let token = guard.token().map(|token| token.get());
         let ending = guard.ending().map(|ending| {
             let how = if ending.died { "expired" } else { "released" };
-            let who =
-                ending.label.as_deref().map_or_else(String::new, |label| format!(", {label}"));
+            let who = ending.label.as_deref().map(client_in);
+            let who = who.map_or_else(String::new, |client| format!(", {client}"));
             let token = ending.token.map_or_else(String::new, |token| format!(", token {token}"));
             format!("{how}{who}{token}")
         });
         if !detachable {
-            return Ok(Some(TakenSeat { token, lease: None, guard: Some(guard), ending }));
+            return Ok(Some(TakenSeat { token, lease: None, hold, guard: Some(guard), ending }));
         }
         let lease = guard.detach().await.map_err(|(_, error)| error)?;
         let stored = StoredLease { engine: self.promises().engine.to_owned(), lease };
         let lease = serde_json::to_string(&stored).map_err(|error| LockError(error.to_string()))?;
-        Ok(Some(TakenSeat { token, lease: Some(lease), guard: None, ending }))
+        Ok(Some(TakenSeat { token, lease: Some(lease), hold, guard: None, ending }))
     }
 
     /// Gives back a seat whose reservation was not written.
@@ -127,35 +155,50 @@ impl SeatLocks {
         }
     }
 
-    /// Asks the engine whether the lock of a reservation is still held.
+    /// Asks the engine whether this reservation still has the lock.
     pub(crate) async fn lives(
         &self,
-        ticket: TicketId,
+        ticket: &Ticket,
         reservation: &Reservation,
     ) -> Result<bool, LockError> {
-        let Some(lease) = &reservation.lease else {
-            if self.promises().detachable.holds {
-                return self.is_held(ticket).await;
-            }
-            let seen = self.locks.inspect(&self.name(ticket)).await?;
-            let token = seen.and_then(|seen| seen.token).map(|token| token.get());
-            return Ok(token.is_some() && token == reservation.token);
-        };
-        let Some(lease) = self.attach(lease).await? else { return self.is_held(ticket).await };
-        match lease.check().await {
-            Ok(left) => Ok(!left.is_zero()),
-            Err(Error::NotHeld(_)) => Ok(false),
-            Err(error) => Err(error.into()),
+        if let Some(lease) = &reservation.lease
+            && let Some(lease) = self.attach(lease).await?
+        {
+            return match lease.check().await {
+                Ok(left) => Ok(!left.is_zero()),
+                Err(Error::NotHeld(_)) => Ok(false),
+                Err(error) => Err(error.into()),
+            };
         }
+        let Some(hold) = &reservation.hold else { return Ok(false) };
+        let label = label(&reservation.client, hold);
+        let name = self.name(ticket);
+        let holder = match self.locks.inspect(&name).await? {
+            Some(Inspection { holder, token, .. }) => {
+                let token = token.map(|token| token.get());
+                if token.is_some() && reservation.token.is_some() && token != reservation.token {
+                    return Ok(false);
+                }
+                holder
+            }
+            // ZooKeeper's door shows the tickets of other doors only to those who stand in line.
+            None if !self.promises().detachable.holds && reservation.lease.is_some() => {
+                self.holder_ahead(&name).await?
+            }
+            None => None,
+        };
+        Ok(holder.is_some_and(|holder| is_of(&holder, &label)))
     }
 
-    /// Whether anybody holds the lock. Enough for a reservation of another engine: if its holder has
-    /// changed, the ticket's row is about to, and the fence decides.
-    async fn is_held(&self, ticket: TicketId) -> Result<bool, LockError> {
-        let lock = self.locks.lock(self.name(ticket)).ttl(SESSION_TTL);
-        let Some(guard) = lock.try_acquire().await? else { return Ok(true) };
-        guard.release().await?;
-        Ok(false)
+    /// Stands in line for a moment, and says who is ahead; `None` if nobody is. The label of the one who
+    /// looks is no reservation's.
+    async fn holder_ahead(&self, name: &str) -> Result<Option<String>, LockError> {
+        let looking = self.locks.lock(name).ttl(SESSION_TTL).label("looking");
+        match looking.wait(Duration::ZERO).acquire().await {
+            Ok(guard) => guard.release().await.map(|()| None).map_err(Into::into),
+            Err(Error::TimedOut { holder }) => Ok(holder),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Releases a detached lease. If the engine does not answer, or the lease is another engine's, it
@@ -180,17 +223,17 @@ impl SeatLocks {
         Ok(Some(self.locks.attach(lease).await?))
     }
 
-    /// Who holds a seat, and who waits for it.
-    pub(crate) async fn inspect(&self, ticket: TicketId) -> Result<Option<Inspection>, LockError> {
-        let mut seen = self.viewer.inspect(&self.name(ticket)).await?;
-        // A Redis key's value is the label and a random number, and other doors show both. Whoever knows
-        // the number can release the lock.
-        if let Some(holder) = seen.as_mut().and_then(|seen| seen.holder.as_mut())
-            && let Some((label, nonce)) = holder.rsplit_once('/')
-            && nonce.len() >= 32
-            && nonce.bytes().all(|byte| byte.is_ascii_hexdigit())
-        {
-            *holder = label.to_owned();
+    /// Who holds a seat, and who waits for it, for display.
+    pub(crate) async fn inspect(&self, ticket: &Ticket) -> Result<Option<Inspection>, LockError> {
+        let name = self.name(ticket);
+        let looking = timeout(LOOK_TIMEOUT, self.viewer.inspect(&name)).await;
+        let mut seen = looking.map_err(|_| LockError("no answer within 1s".to_owned()))??;
+        // Whoever knows all of a Redis key's value can release the lock.
+        if let Some(holder) = seen.as_mut().and_then(|seen| seen.holder.as_mut()) {
+            *holder = client_in(holder).to_owned();
+        }
+        for waiter in seen.iter_mut().flat_map(|seen| seen.line.iter_mut().flatten()) {
+            *waiter = client_in(waiter).to_owned();
         }
         Ok(seen)
     }
@@ -201,11 +244,94 @@ impl SeatLocks {
         Ok(())
     }
 
-    /// Takes the lock that stands for an instance.
-    pub(crate) async fn take_witness(&self, name: &str) -> Result<Option<Guard>, LockError> {
-        let name = format!("{}/instance/{name}", self.prefix);
-        Ok(self.locks.lock(name).ttl(WITNESS_TTL).try_acquire().await?)
+    /// Takes the lock that stands for an instance; `None` if it is held.
+    pub(crate) async fn take_witness(&self, instance: &str) -> Result<Option<Guard>, LockError> {
+        let lock = self.locks.lock(self.witness(instance)).label(instance);
+        Ok(lock.ttl(SESSION_TTL).try_acquire().await?)
     }
+
+    /// Whether the lock service remembers the instance.
+    pub(crate) async fn remembers(&self, instance: &str) -> Result<bool, LockError> {
+        let seen = self.locks.inspect(&self.witness(instance)).await?;
+        let holder = seen.and_then(|seen| seen.holder);
+        Ok(holder.is_some_and(|holder| is_of(&holder, instance)))
+    }
+
+    fn witness(&self, instance: &str) -> String {
+        format!("{}/instance/{instance}", self.prefix)
+    }
+
+    /// The id of the lock service's line, as far as it can be seen without a change; `None` if it has
+    /// none.
+    pub(crate) async fn line_id(&self) -> Result<Option<String>, LockError> {
+        match self.locks.inspect(&self.line_name()).await?.and_then(|seen| seen.holder) {
+            Some(holder) => read_id(&holder).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The id of the lock service's line. If it has none, `id` becomes it.
+    pub(crate) async fn line_id_or(&self, id: &str) -> Result<String, LockError> {
+        let detachable = self.promises().detachable.holds;
+        for _ in 0..LINE_TRIES {
+            let lock = self.locks.lock(self.line_name()).label(line::label(id));
+            let lock = if detachable { lock.ttl(LINE_TTL).fixed() } else { lock.ttl(SESSION_TTL) };
+            match lock.wait(Duration::ZERO).acquire().await {
+                Ok(guard) if detachable => {
+                    guard.detach().await.map_err(|(_, error)| error)?;
+                    return Ok(id.to_owned());
+                }
+                Ok(guard) => {
+                    *self.line.lock().await = Some(guard);
+                    return Ok(id.to_owned());
+                }
+                Err(Error::TimedOut { holder: Some(holder) }) => return read_id(&holder),
+                Err(Error::TimedOut { holder: None }) => {
+                    if let Some(seen) = self.line_id().await? {
+                        return Ok(seen);
+                    }
+                    sleep(Duration::from_millis(50)).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(LockError(format!("it does not say who holds {}", self.line_name())))
+    }
+
+    fn line_name(&self) -> String {
+        format!("{}/line", self.prefix)
+    }
+}
+
+fn read_id(holder: &str) -> Result<String, LockError> {
+    let id = line::id_in(holder).map(str::to_owned);
+    id.ok_or_else(|| LockError(format!("the lock that names the line is held by {holder:?}")))
+}
+
+/// The label of a reservation's lock. The slash at the end is for engines that cut off what follows the
+/// last one.
+fn label(client: &str, hold: &str) -> String {
+    format!("{client}/{hold}/")
+}
+
+/// Whether a holder, however a door shows it, has this label. A Redis door shows it without the last
+/// slash, or with the key's secret after it.
+fn is_of(holder: &str, label: &str) -> bool {
+    holder.starts_with(label.trim_end_matches('/'))
+}
+
+/// The client in the label of a reservation, as people want to see it.
+fn client_in(label: &str) -> &str {
+    let is_random = |part: &str| {
+        part.is_empty() || (part.len() >= 32 && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let mut rest = label;
+    while let Some((before, last)) = rest.rsplit_once('/')
+        && is_random(last)
+    {
+        rest = before;
+    }
+    rest
 }
 
 impl TakenSeat {
@@ -219,6 +345,26 @@ impl KeptSeat {
     pub(crate) async fn release(self) {
         if let Err(error) = self.0.release().await {
             tracing::debug!("a lock was not released and ends by itself: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_are_recognised_through_every_door_and_never_shown() {
+        let (hold, secret) = ("a".repeat(32), "b".repeat(32));
+        for client in ["ana", "a/b", "ana/", "deadbeef"] {
+            let own = label(client, &hold);
+            let cut = own.trim_end_matches('/');
+            for shown in [own.clone(), cut.to_owned(), format!("{own}/{secret}")] {
+                assert!(is_of(&shown, &own), "{shown}");
+                assert_eq!(client_in(&shown), client.trim_end_matches('/'), "{shown}");
+            }
+            assert!(!is_of(&label(client, &secret), &own));
+            assert!(!is_of("looking", &own));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::api;
 use crate::box_office::{BoxOffice, TURNS};
+use crate::connections;
 use crate::embedded::{self, Embedded};
 use crate::instances::{self, Membership};
 use crate::live::Live;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long to wait at the start for a database or lock service that is not there yet.
@@ -34,8 +35,6 @@ struct Engine {
     embedded: Option<Embedded>,
     /// What a further instance needs to share them.
     lock_url: String,
-    /// The same without a password, for the settings.
-    line: String,
 }
 
 pub(crate) async fn serve(settings: Serve) -> Result<(), String> {
@@ -54,13 +53,9 @@ pub(crate) async fn serve(settings: Serve) -> Result<(), String> {
     let engine = engine(&settings, &store).await?;
     let seats = engine.as_ref().map(|engine| engine.seats.clone());
     let instance = format!("{}-{}", address.port(), &crate::random_hex()[..6]);
-    let (line, lock_url) = match &engine {
-        Some(engine) => (engine.line.clone(), engine.lock_url.clone()),
-        None => (settings.lock_type.to_string(), String::new()),
-    };
+    let lock_url = engine.as_ref().map_or_else(String::new, |engine| engine.lock_url.clone());
     let joining = Membership::join(&store, seats.clone(), &instance, settings.lock_type, &lock_url);
     let membership = joining.await?;
-    membership.agree_on(&line).await.map_err(|error| error.to_string())?;
 
     let office = Arc::new(BoxOffice {
         store: store.clone(),
@@ -73,6 +68,7 @@ pub(crate) async fn serve(settings: Serve) -> Result<(), String> {
         },
         reserve_seconds: settings.reserve_seconds,
         turns: Semaphore::new(TURNS),
+        line: membership.line.clone(),
         instance,
     });
     let live = Live::start(office.clone());
@@ -84,18 +80,18 @@ pub(crate) async fn serve(settings: Serve) -> Result<(), String> {
 
     let app = api::router(office, live);
     let stopping = std::pin::pin!(stop_signal());
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = axum::serve(listener, app).with_graceful_shutdown(async {
-        let _ = stopped.await;
-    });
-    let mut serving = tokio::spawn(serving.into_future());
+    let (stop, stopped) = watch::channel(false);
+    let max = connections::connections_max();
+    let mut serving = tokio::spawn(connections::serve(listener, app, max, stopped));
     tokio::select! {
         ended = &mut serving => return Err(format!("the web server has ended: {ended:?}")),
         () = stopping => {}
     }
-    let _ = stop.send(());
+    let _ = stop.send(true);
     // A page that is open somewhere keeps its connection.
-    let _ = timeout(STOP_TIMEOUT, &mut serving).await;
+    if timeout(STOP_TIMEOUT, &mut serving).await.is_err() {
+        serving.abort();
+    }
     beating.abort();
     membership.leave().await;
     if let Some(embedded) = engine.and_then(|engine| engine.embedded) {
@@ -132,7 +128,7 @@ async fn engine(settings: &Serve, store: &Store) -> Result<Option<Engine>, Strin
         return Ok(None);
     }
     let mut embedded = None;
-    let (lock_url, line) = if settings.lock_url.is_empty() {
+    let lock_url = if settings.lock_url.is_empty() {
         let folder = settings.database.holdfast_dir();
         let started = match Embedded::start(&folder).await {
             Ok(started) => started,
@@ -141,10 +137,9 @@ async fn engine(settings: &Serve, store: &Store) -> Result<Option<Engine>, Strin
         let url = started.url(lock_type);
         let url = url.ok_or_else(|| format!("Holdfast has no door for LOCK_TYPE={lock_type}"))?;
         embedded = Some(started);
-        (url, "embedded".to_owned())
+        url
     } else {
-        let (url, without) = (&settings.lock_url, without_password(&settings.lock_url));
-        (lock_type.engine_url(url)?, without)
+        lock_type.engine_url(&settings.lock_url)?
     };
     let connect = |url: String| async move {
         Locks::builder().timeout(seat_locks::TIMEOUT).connect(&url).await
@@ -160,7 +155,7 @@ async fn engine(settings: &Serve, store: &Store) -> Result<Option<Engine>, Strin
     let ttl = Duration::from_secs(settings.reserve_seconds);
     let seats = Arc::new(SeatLocks::new(locks, viewer, store.id(), ttl));
     let lock_url = if embedded.is_some() { lock_url } else { without_password(&settings.lock_url) };
-    Ok(Some(Engine { seats, embedded, lock_url, line }))
+    Ok(Some(Engine { seats, embedded, lock_url }))
 }
 
 /// Repeats a call whose error may pass, for a while.
@@ -212,17 +207,41 @@ async fn welcome(
             if !seats.promises().detachable.holds {
                 println!("             an instance that crashes frees its seats ({crash})");
             }
-            let url = database.url();
-            let shown = if url.starts_with("sqlite:") { url } else { "postgres://...".to_owned() };
             println!("  another instance:");
-            println!(
-                "    PORT={} DATABASE_URL={shown} LOCK_TYPE={lock_type} LOCK_URL={lock_url} ticketing",
-                port.saturating_add(1)
-            );
+            println!("    {}", another(port, settings, lock_url));
         }
     }
     println!("Press Ctrl-C to stop.");
     Ok(())
+}
+
+/// A command that starts a further instance. A URL with a password is not shown: the shell takes it from
+/// the environment.
+fn another(port: u16, settings: &Serve, lock_url: &str) -> String {
+    let program = std::env::current_exe().unwrap_or_else(|_| "ticketing".into());
+    let setting = |name: &str, url: &str| {
+        let secret = without_password(url) != url && url.contains('@');
+        if secret { format!("{name}=\"${name}\"") } else { format!("{name}={}", quoted(url)) }
+    };
+    // One of the embedded Holdfast is not in the settings.
+    let own = if settings.lock_url.is_empty() { lock_url } else { &settings.lock_url };
+    format!(
+        "PORT={} {} LOCK_TYPE={} {} {}",
+        port.saturating_add(1),
+        setting("DATABASE_URL", &settings.database.url()),
+        settings.lock_type,
+        setting("LOCK_URL", own),
+        quoted(&program.display().to_string()),
+    )
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/:._-@,=%+".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// A URL as it may be shown.
@@ -255,7 +274,19 @@ async fn stop_signal() {
 
 #[cfg(test)]
 mod tests {
-    use super::without_password;
+    use super::{quoted, without_password};
+
+    #[test]
+    fn printed_command_can_be_pasted() {
+        for (word, shown) in [
+            ("redis://127.0.0.1:7401", "redis://127.0.0.1:7401"),
+            ("/home/a b/ticketing", "'/home/a b/ticketing'"),
+            ("etcd://a?x=1&y=2", "'etcd://a?x=1&y=2'"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            assert_eq!(quoted(word), shown);
+        }
+    }
 
     #[test]
     fn passwords_are_not_shown() {

@@ -32,6 +32,9 @@ fn bad_input_is_refused_with_a_reason() -> Result<(), Failure> {
             (r#"{"ticket_id": "3", "client_id": null}"#, "client_id is not a string"),
             (r#"{"ticket_id": "3", "client_id": ""}"#, "it is empty"),
             (r#"{"ticket_id": "3", "client_id": "a\nb"}"#, "control character"),
+            (r#"{"ticket_id": "3", "client_id": "  "}"#, "it is empty"),
+            ("{\"ticket_id\": \"3\", \"client_id\": \"a\u{202e}b\"}", "direction of text"),
+            (r#"{"ticket_id": "3", "client_id": "ana", "client_id": "bo"}"#, "duplicate field"),
             (&format!(r#"{{"ticket_id": "3", "client_id": "{long}"}}"#), "longer than 100 bytes"),
             (&format!(r#"{{"x": "{}"}}"#, "x".repeat(1 << 20)), "larger than 16 KiB"),
             (r#"{"ticket_id": "11", "client_id": "ana"}"#, "there is no ticket"),
@@ -50,6 +53,12 @@ fn bad_input_is_refused_with_a_reason() -> Result<(), Failure> {
         client.send(path, json, &huge)?.refused(&["bad_request"])?;
         let form = client.send(path, "text/plain", r#"{"ticket_id": "3", "client_id": "ana"}"#)?;
         assert!(form.status == 400 && form.to_string().contains("Content-Type"), "{form}");
+        let latin = client.send(
+            path,
+            "application/json; charset=latin1",
+            r#"{"ticket_id": "3", "client_id": "ana"}"#,
+        )?;
+        assert!(latin.status == 400 && latin.to_string().contains("utf-8"), "{latin}");
     }
     assert_eq!(client.get("nowhere")?.status, 404);
     let get = client.get("reserve_ticket")?;
@@ -116,7 +125,7 @@ fn instances_on_three_doors_share_one_line() -> Result<(), Failure> {
     let ephemeral = start("ephemeral_node", format!("zookeeper://127.0.0.1:{}", port + 2))?;
     let instances = [&redis, &native, &ephemeral];
     let mut sold = Vec::new();
-    let mut next = 0;
+    let mut next: u32 = 0;
     for (reserving, at) in instances.iter().enumerate() {
         for (booking, elsewhere) in instances.iter().enumerate() {
             if reserving == booking {
@@ -130,10 +139,9 @@ fn instances_on_three_doors_share_one_line() -> Result<(), Failure> {
             elsewhere.client.reserve(&ticket, "ana")?.served().map_err(told)?;
             elsewhere.client.reserve(&ticket, "bo")?.refused(&["reserved"]).map_err(told)?;
             if booking != 0 {
-                let state = elsewhere.client.get("state")?.served()?.body;
-                let shown = &state["tickets"][next - 1];
-                if !shown["lock"].is_null() {
-                    assert_eq!(shown["lock"]["holder"], "ana", "{what}: {shown}");
+                let shown = elsewhere.client.get(&format!("lock/{ticket}"))?.served()?.body;
+                if !shown.is_null() {
+                    assert_eq!(shown["holder"], "ana", "{what}: {shown}");
                 }
             }
             elsewhere.client.book(&ticket, "bo")?.refused(&["reserved"]).map_err(told)?;
@@ -294,6 +302,42 @@ fn init_wipes_only_with_confirmation() -> Result<(), Failure> {
     Ok(())
 }
 
+/// `init` made the folder and its database, and then asked whether to delete them.
+#[test]
+fn init_asks_only_if_there_is_something_to_lose() -> Result<(), Failure> {
+    let shop = shop("none");
+    let file = PathBuf::from(shop.database_url().trim_start_matches("sqlite:"));
+    assert!(!file.exists());
+    let made = shop.command().args(["init", "--tickets", "4"]).output()?;
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let asked = shop.command().args(["init", "--tickets", "5"]).output()?;
+    let printed = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(!asked.status.success() && printed.contains("4 tickets and 0 sales"), "{printed}");
+    Ok(())
+}
+
+/// The locks of reservations that `init` had deleted kept the new seats, for as long as they lasted.
+#[test]
+fn old_locks_do_not_keep_new_seats() -> Result<(), Failure> {
+    let mut shop = shop("native");
+    let service = shop.start(&[("RESERVE_SECONDS", "600")])?;
+    service.client.reserve("1", "ana")?.served()?;
+    let done = shop.command().args(["init", "--yes"]).output()?;
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    service.client.book("1", "ana")?.refused(&["not_reserved"])?;
+    service.client.reserve("1", "bo")?.served()?;
+    service.client.book("1", "bo")?.served()?;
+    service.client.sold_exactly(&[("1", "bo")])
+}
+
+#[test]
+fn database_url_with_one_slash_is_refused_with_a_hint() -> Result<(), Failure> {
+    let started = shop("none").start(&[("DATABASE_URL", "postgres:/ana@db/app")]);
+    let refused = started.err().ok_or("it started")?.to_string();
+    assert!(refused.contains("postgres://user:password@host/database"), "{refused}");
+    Ok(())
+}
+
 /// The page's events: the state at once, and again after each change.
 #[test]
 fn events_report_changes() -> Result<(), Failure> {
@@ -314,7 +358,7 @@ fn events_report_changes() -> Result<(), Failure> {
     };
     read_until(r#""lock_type":"native""#)?;
     service.client.reserve("3", "ana")?.served()?;
-    read_until(r#""holder":"ana""#)?;
+    read_until(r#""client":"ana""#)?;
     service.client.book("3", "ana")?.served()?;
     read_until(r#""state":"booked""#)?;
     Ok(())

@@ -9,17 +9,32 @@ let clockAheadMs = 0;
 /** The seat whose lock is shown. */
 let selected = null;
 let booking = false;
+/** The lock of the selected seat, as the lock service last said: {id, lock}. */
+let seen = { id: null, lock: null };
+let looking = false;
+
+/** What the service takes for a name at most. */
+const NAME_BYTES_MAX = 100;
 
 function myName() {
   return element("client").value.trim();
+}
+
+/** `maxlength` counts UTF-16 units, the service counts bytes. */
+function shortened(name) {
+  const bytes = new TextEncoder();
+  const letters = Array.from(name);
+  while (bytes.encode(letters.join("")).length > NAME_BYTES_MAX) letters.pop();
+  return letters.join("");
 }
 
 function startName() {
   const asked = new URLSearchParams(location.search).get("client");
   const random = NAMES[Math.floor(Math.random() * NAMES.length)] + "-" + Math.floor(100 + Math.random() * 900);
   const input = element("client");
-  input.value = asked || localStorage.getItem("client") || random;
+  input.value = shortened(asked || localStorage.getItem("client") || random);
   input.addEventListener("input", () => {
+    if (shortened(input.value) !== input.value) input.value = shortened(input.value);
     localStorage.setItem("client", myName());
     show();
   });
@@ -45,8 +60,19 @@ async function post(path, ticket) {
   }
 }
 
+/** What a refusal means to somebody who wants a seat. */
+const WORDS = {
+  unavailable: "the shop can't do that at the moment; try again in a few seconds",
+  expired: "your time for this seat is over, and you were not charged; pick it again if it is still free",
+  fenced: "your time for this seat was over, and somebody else has it now; you were not charged",
+  not_reserved: "this seat is not reserved for you any more; pick it again",
+  payment_declined: "the payment was declined; the seat is still yours until the countdown ends",
+};
+
 function sentence(answer) {
-  const text = (answer.message || "that did not work").replace(/\bticket (\d+)/g, "seat $1");
+  const text = WORDS[answer.code]
+    || (answer.message || "that did not work").replace(/\bticket (\d+)/g, "seat $1")
+      .replace(/^invalid client_id: it/, "your name can't be used: it");
   return text.charAt(0).toUpperCase() + text.slice(1) + ".";
 }
 
@@ -108,6 +134,24 @@ function seatButton(id) {
 function select(id) {
   selected = id;
   show();
+  look();
+}
+
+/** Asks for the lock of the selected seat: each look is a request to the lock service. */
+async function look() {
+  if (!selected || !state || !state.engine || looking) return;
+  const id = selected;
+  looking = true;
+  try {
+    const response = await fetch("/lock/" + id);
+    const lock = await response.json();
+    seen = { id, lock: response.ok ? lock : { error: "the shop does not say" } };
+  } catch {
+    seen = { id, lock: { error: "the shop does not answer" } };
+  }
+  looking = false;
+  showLock();
+  if (selected !== id) look();
 }
 
 function showSeats() {
@@ -123,6 +167,7 @@ function showSeats() {
     const text = { available: "free", reserved: who + (mine ? "" : " is paying"), booked: who }[now];
     button.className = ["seat", now, mine ? "mine" : "", ticket.id === selected ? "selected" : ""].join(" ");
     button.firstChild.textContent = ticket.id;
+    button.title = now === "available" ? "" : ticket.client;
     button.lastChild.textContent = now === "reserved" && mine ? "you: pay now" : text;
     button.setAttribute("aria-label", "Seat " + ticket.id + ", " + (now === "booked" ? "sold to " + who : text));
   });
@@ -145,7 +190,8 @@ function showSales() {
   const sale = ({ ticket_id, client_id, token }) => {
     const item = document.createElement("li");
     const who = client_id === myName() ? "you" : client_id;
-    item.textContent = "seat " + ticket_id + " to " + who + (token == null ? "" : " (token " + token + ")");
+    item.textContent = "Seat " + ticket_id + ": " + who + (token == null ? "" : " (token " + token + ")");
+    item.title = client_id;
     return item;
   };
   element("sales").replaceChildren(...state.sales.map(sale));
@@ -165,14 +211,16 @@ function showLock() {
     : "LOCK_TYPE=" + state.lock_type + " has no lock: it is here to show what goes wrong.";
   if (!ticket) return;
   element("lock-seat").textContent = "seat " + ticket.id;
-  const lock = ticket.lock || {};
+  const known = seen.id === ticket.id;
+  const held = known ? seen.lock : null;
+  const lock = held || {};
   const token = lock.token ?? ticket.token;
   const fact = (name, value) => { element("lock-" + name).textContent = value; };
-  fact("state", lock.error ? "unknown: " + lock.error : ticket.lock ? "held" : "nobody holds it");
+  fact("state", !known ? "..." : lock.error ? "unknown: " + lock.error : held ? "held" : "nobody holds it");
   fact("holder", lock.holder || "-");
   fact("token", token ?? "-");
   const line = lock.line;
-  fact("line", !ticket.lock ? "-" : line ? (line.length ? line.join(", ") : "nobody") : "this engine can't say");
+  fact("line", !held || lock.error ? "-" : line ? (line.length ? line.join(", ") : "nobody") : "this engine can't say");
   fact("ending", ticket.last_ending || "-");
   fact("number", ticket.number);
   fact("instance", stateOf(ticket) === "reserved" ? ticket.instance : "-");
@@ -199,10 +247,11 @@ function listen() {
       offline("The service has a problem: " + news.error);
       return;
     }
-    offline("");
+    offline(news.trouble ? "Nothing can be reserved or paid at the moment: " + news.trouble : "");
     state = news;
     clockAheadMs = news.now_ms - Date.now();
     show();
+    look();
   });
   // The browser connects again by itself.
   events.addEventListener("error", () => offline("The service does not answer. What you see may be out of date."));

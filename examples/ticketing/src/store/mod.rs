@@ -8,88 +8,15 @@ mod sql;
 mod sqlite;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use crate::domain::{Reservation, State, Ticket, TicketId};
-use std::fmt;
 use std::path::Path;
+use types::{Row, Statement, Transaction, Value};
+pub(crate) use types::{StoreError, Written};
 
-/// A value of a statement or a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
-    Null,
-    Int(i64),
-    Text(String),
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl<T: Into<Self>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Into::into)
-    }
-}
-
-type Row = Vec<Value>;
-
-/// A statement with its values, `$1` first.
-pub(crate) struct Statement {
-    sql: String,
-    values: Vec<Value>,
-}
-
-impl Statement {
-    fn new(sql: impl Into<String>, values: impl Into<Vec<Value>>) -> Self {
-        Self { sql: sql.into(), values: values.into() }
-    }
-}
-
-/// One transaction. If `guarded` changes no row, nothing is changed at all.
-pub(crate) struct Transaction {
-    /// The resource and the token to show first; `None` if the lock has no token.
-    fence: Option<(String, u64)>,
-    guarded: Statement,
-    then: Vec<Statement>,
-}
-
-/// What became of a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Written {
-    Done,
-    /// A later holder has shown its token; says both.
-    Fenced(String),
-    /// The row was not as expected.
-    Unmatched,
-}
-
-/// The database is down, or does not do what it is told.
-#[derive(Debug, Clone)]
-pub(crate) enum StoreError {
-    /// Nothing was changed.
-    Unavailable(String),
-    /// The answer to a commit was lost: it may have taken effect.
-    Unknown(String),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unavailable(why) => write!(f, "the database is unavailable: {why}"),
-            Self::Unknown(why) => write!(f, "the database did not confirm the change: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
+/// An instance that was silent for so long is dead. Shorter than its witness lives.
+const DEAD_AFTER_MS: i64 = 10_000;
 
 enum Driver {
     Sqlite(sqlite::Sqlite),
@@ -108,6 +35,7 @@ pub(crate) struct NewReservation<'a> {
     pub(crate) client: &'a str,
     pub(crate) token: Option<u64>,
     pub(crate) lease: Option<&'a str>,
+    pub(crate) hold: Option<&'a str>,
     /// `None` if it never ends.
     pub(crate) seconds: Option<u64>,
     pub(crate) instance: &'a str,
@@ -137,8 +65,8 @@ pub(crate) struct Payments {
 pub(crate) struct OtherInstance {
     pub(crate) id: String,
     pub(crate) lock_type: String,
-    /// The name of a lock that it holds as long as it lives.
-    pub(crate) witness: String,
+    /// The line that it has seen in its lock service.
+    pub(crate) line: String,
     /// What a further instance needs to share its locks.
     pub(crate) lock_url: String,
     pub(crate) seen_at_ms: i64,
@@ -156,6 +84,11 @@ impl Store {
         if is_postgres(url) {
             return postgres::check_url(url);
         }
+        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+            return Err("a DATABASE_URL of PostgreSQL has two slashes: \
+                 postgres://user:password@host/database"
+                .to_owned());
+        }
         match url.split_once("://") {
             Some((scheme, _)) => Err(format!(
                 "DATABASE_URL can't start with {scheme}://; write sqlite:FILE or \
@@ -165,23 +98,42 @@ impl Store {
         }
     }
 
-    /// Opens the database, and brings its tables up to date. An empty one gets its tickets.
-    pub(crate) async fn open(url: &str, tickets: u32) -> Result<Self, StoreError> {
+    async fn connect(url: &str) -> Result<Self, StoreError> {
         let driver = if is_postgres(url) {
             Driver::Postgres(Box::new(postgres::Postgres::connect(url).await?))
         } else {
-            let path = url.strip_prefix("sqlite:").unwrap_or(url);
-            Driver::Sqlite(sqlite::Sqlite::open(Path::new(path)).await?)
+            Driver::Sqlite(sqlite::Sqlite::open(Path::new(sqlite_path(url))).await?)
         };
-        let id = crate::random_hex();
-        let mut store = Self { driver, id: id.clone() };
+        Ok(Self { driver, id: crate::random_hex() })
+    }
+
+    /// How many tickets and sales there are, without making anything; `None` if it is no shop yet.
+    pub(crate) async fn contents(url: &str) -> Result<Option<(i64, i64)>, StoreError> {
+        if !is_postgres(url) && !Path::new(sqlite_path(url)).exists() {
+            return Ok(None);
+        }
+        let store = Self::connect(url).await?;
+        let exists = match &store.driver {
+            Driver::Sqlite(_) => "SELECT name FROM sqlite_master WHERE name = 'tickets'",
+            Driver::Postgres(_) => "SELECT CAST(to_regclass('tickets') AS TEXT)",
+        };
+        let found = store.query(exists, vec![]).await?;
+        if found.first().and_then(|row| text(row, 0)).is_none() {
+            return Ok(None);
+        }
+        Ok(Some((store.count("tickets").await?, store.count("sales").await?)))
+    }
+
+    /// Opens the database, and brings its tables up to date. An empty one gets its tickets.
+    pub(crate) async fn open(url: &str, tickets: u32) -> Result<Self, StoreError> {
+        let mut store = Self::connect(url).await?;
         store.migrate().await?;
-        let named = sql::setting_if_missing("database", &id);
-        store.transact(None, named, vec![]).await?;
+        let id = store.id.clone();
+        store.transact(sql::setting_if_missing("database", &id)).await?;
         store.id = store.setting("database").await?.unwrap_or(id);
         if store.count("tickets").await? == 0 {
             // Another instance may do the same at this moment: each ticket is made once.
-            store.transact(None, sql::add_tickets(tickets, 0), vec![]).await?;
+            store.transact(sql::add_tickets(tickets, 0, 0)).await?;
         }
         Ok(store)
     }
@@ -201,11 +153,12 @@ impl Store {
     pub(crate) async fn recreate(&self, tickets: u32) -> Result<(), StoreError> {
         // Numbers go on, so that no reservation of an old ticket fits a new one.
         let rows = self.query(sql::HIGHEST_NUMBER, vec![]).await?;
-        let number = rows.first().map_or(0, |row| int(row, 0)) + 1;
+        let next = |column| rows.first().map_or(0, |row| int(row, column)) + 1;
+        let (number, generation) = (next(0), next(1));
         let marker = sql::set_setting("recreated", &crate::random_hex());
         let then = sql::WIPE.iter().map(|wipe| Statement::new(*wipe, []));
-        let then = then.chain([sql::add_tickets(tickets, number)]).collect();
-        self.transact(None, marker, then).await.map(drop)
+        let then = then.chain([sql::add_tickets(tickets, number, generation)]).collect();
+        self.transact(Transaction::of([marker]).then(then)).await.map(drop)
     }
 
     /// The number of rows of one of the service's own tables.
@@ -240,26 +193,31 @@ impl Store {
     /// Reserves a ticket whose row still has this number. The new number is the next one.
     pub(crate) async fn reserve(
         &self,
+        line: &str,
         id: TicketId,
         number: i64,
         new: &NewReservation<'_>,
     ) -> Result<Written, StoreError> {
-        let fence = new.token.map(|token| (resource(id), token));
-        self.transact(fence, sql::reserve(id, number, new), vec![]).await
+        let fence = new.token.map(|token| (resource(line, id), token));
+        let line = Some(line.to_owned());
+        self.transact(Transaction { line, fence, ..sql::reserve(id, number, new).into() }).await
     }
 
     /// Sells a ticket, behind the fence and only while its row has the reservation's number.
     pub(crate) async fn book(
         &self,
+        line: &str,
         id: TicketId,
         reservation: &Reservation,
         payment: &str,
         instance: &str,
     ) -> Result<Written, StoreError> {
         let Reservation { client, number, token, .. } = reservation;
-        let fence = token.map(|token| (resource(id), token));
+        let fence = token.map(|token| (resource(line, id), token));
+        let line = Some(line.to_owned());
         let sale = sql::sale(id, client, *number, *token, payment, instance);
-        self.transact(fence, sql::book(id, *number, client), vec![sale]).await
+        let guarded = vec![sql::claim_payment(payment), sql::book(id, *number, client)];
+        self.transact(Transaction { line, fence, guarded, then: vec![sale] }).await
     }
 
     /// Sells a ticket without asking anybody, as the control without locks does.
@@ -271,7 +229,8 @@ impl Store {
         instance: &str,
     ) -> Result<Written, StoreError> {
         let sale = sql::sale(id, client, 0, None, payment, instance);
-        self.transact(None, sql::book_unchecked(id, client), vec![sale]).await
+        let guarded = [sql::claim_payment(payment), sql::book_unchecked(id, client)];
+        self.transact(Transaction::of(guarded).then(vec![sale])).await
     }
 
     /// The last sales, newest first.
@@ -307,23 +266,24 @@ impl Store {
         client: &str,
         number: i64,
     ) -> Result<(), StoreError> {
-        self.transact(None, sql::add_payment(key, id, client, number), vec![]).await.map(drop)
+        self.transact(sql::add_payment(key, id, client, number)).await.map(drop)
     }
 
-    /// Moves an authorised payment on; one that was moved before stays as it is.
-    pub(crate) async fn end_payment(
-        &self,
-        key: &str,
-        state: &'static str,
-    ) -> Result<(), StoreError> {
-        self.transact(None, sql::end_payment(key, state), vec![]).await.map(drop)
+    /// Takes the money of a payment that has a sale.
+    pub(crate) async fn capture_payment(&self, key: &str) -> Result<(), StoreError> {
+        self.transact(sql::capture_payment(key)).await.map(drop)
+    }
+
+    /// Gives back the money of a payment that has no sale. From then on it can't get one.
+    pub(crate) async fn void_payment(&self, key: &str) -> Result<(), StoreError> {
+        self.transact(sql::void_payment(key)).await.map(drop)
     }
 
     /// Finishes payments whose instance died: captures those with a sale, voids those that can't get
     /// one any more.
     pub(crate) async fn settle_payments(&self) -> Result<(), StoreError> {
         for statement in sql::SETTLE {
-            self.transact(None, Statement::new(*statement, []), vec![]).await?;
+            self.transact(Statement::new(*statement, [])).await?;
         }
         Ok(())
     }
@@ -333,11 +293,19 @@ impl Store {
         Ok(rows.first().and_then(|row| text(row, 0)))
     }
 
-    /// Notes which locks protect the tickets. If they are others than before, no reservation and no
-    /// token of the old ones counts any more.
-    pub(crate) async fn change_line(&self, line: &str) -> Result<(), StoreError> {
+    /// Whether this line protects the tickets. One that has none gets it, and another one is changed
+    /// if no live instance sees another line than this; then no reservation and no token of the old
+    /// one counts any more. Call [`Store::note_instance`] first.
+    pub(crate) async fn agree_on(&self, line: &str) -> Result<bool, StoreError> {
+        if self.setting("line").await?.is_none() {
+            self.transact(sql::setting_if_missing("line", line)).await?;
+        }
+        if self.setting("line").await?.as_deref() == Some(line) {
+            return Ok(true);
+        }
         let then = sql::FORGET_LINE.iter().map(|sql| Statement::new(*sql, [])).collect();
-        self.transact(None, sql::set_setting("line", line), then).await.map(drop)
+        let changed = Transaction::of([sql::change_line(line, DEAD_AFTER_MS)]).then(then);
+        Ok(self.transact(changed).await? == Written::Done)
     }
 
     /// Says that an instance lives.
@@ -345,29 +313,26 @@ impl Store {
         &self,
         id: &str,
         lock_type: &str,
-        witness: &str,
+        line: &str,
         lock_url: &str,
     ) -> Result<(), StoreError> {
-        let noted = sql::note_instance(id, lock_type, witness, lock_url);
-        self.transact(None, noted, vec![]).await.map(drop)
+        let noted = sql::note_instance(id, lock_type, line, lock_url);
+        self.transact(noted).await.map(drop)
     }
 
     pub(crate) async fn forget_instance(&self, id: &str) -> Result<(), StoreError> {
-        self.transact(None, sql::forget_instance(id), vec![]).await.map(drop)
+        self.transact(sql::forget_instance(id)).await.map(drop)
     }
 
-    /// Other instances that were seen within this time.
-    pub(crate) async fn other_instances(
-        &self,
-        id: &str,
-        within_ms: i64,
-    ) -> Result<Vec<OtherInstance>, StoreError> {
-        let rows = self.query(sql::OTHER_INSTANCES, vec![id.into(), within_ms.into()]).await?;
+    /// Other instances that live, as far as anybody knows.
+    pub(crate) async fn other_instances(&self, id: &str) -> Result<Vec<OtherInstance>, StoreError> {
+        let alive = vec![id.into(), DEAD_AFTER_MS.into()];
+        let rows = self.query(sql::OTHER_INSTANCES, alive).await?;
         let field = |row: &Row, column| text(row, column).unwrap_or_default();
         let other = |row: &Row| OtherInstance {
             id: field(row, 0),
             lock_type: field(row, 1),
-            witness: field(row, 2),
+            line: field(row, 2),
             lock_url: field(row, 3),
             seen_at_ms: int(row, 4),
         };
@@ -382,13 +347,8 @@ impl Store {
         }
     }
 
-    async fn transact(
-        &self,
-        fence: Option<(String, u64)>,
-        guarded: Statement,
-        then: Vec<Statement>,
-    ) -> Result<Written, StoreError> {
-        let transaction = Transaction { fence, guarded, then };
+    async fn transact(&self, work: impl Into<Transaction>) -> Result<Written, StoreError> {
+        let transaction = work.into();
         match &self.driver {
             Driver::Sqlite(sqlite) => sqlite.transact(transaction).await,
             Driver::Postgres(postgres) => postgres.transact(&transaction).await,
@@ -400,9 +360,13 @@ fn is_postgres(url: &str) -> bool {
     url.starts_with("postgres://") || url.starts_with("postgresql://")
 }
 
-/// What the fence calls a ticket.
-fn resource(id: TicketId) -> String {
-    format!("tickets/{id}")
+fn sqlite_path(url: &str) -> &str {
+    url.strip_prefix("sqlite:").unwrap_or(url)
+}
+
+/// What the fence calls a ticket. Tokens of different lines are not compared.
+fn resource(line: &str, id: TicketId) -> String {
+    format!("tickets/{line}/{id}")
 }
 
 /// A row of [`sql::TICKETS`].
@@ -419,10 +383,11 @@ fn ticket(row: &Row) -> Ticket {
             until_ms: optional_int(row, 7),
             instance: text(row, 8).unwrap_or_default(),
             abandoned: int(row, 10) != 0,
+            hold: text(row, 11),
         }),
         _ => State::Available,
     };
-    Ticket { id, state, number, last_ending: text(row, 9) }
+    Ticket { id, state, number, last_ending: text(row, 9), generation: int(row, 12) }
 }
 
 fn int(row: &Row, column: usize) -> i64 {

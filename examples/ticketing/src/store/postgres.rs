@@ -8,17 +8,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, NoTls, Row as PostgresRow};
 
 /// More would only wait for each other: most calls change one of a few rows.
 const CONNECTIONS_MAX: usize = 8;
 
-/// A call ends after this time, whatever the server does.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// A call ends after this time, whatever the server does and however many wait for a connection.
+const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A stopped instance must not keep a row: its transaction is ended.
-const SESSION: &str = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '5s'";
+const SESSION: &str = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '3s'";
 
 const NOW: &str = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 const SERIAL: &str = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY";
@@ -80,6 +81,12 @@ impl Postgres {
     pub(super) async fn transact(&self, work: &Transaction) -> Result<Written, StoreError> {
         self.run(async |client| {
             let transaction = client.transaction().await.map_err(not_done)?;
+            if let Some(line) = &work.line {
+                let found = transaction.query_opt(&dialect(super::sql::LINE_IS), &[line]).await;
+                if found.map_err(not_done)?.is_none() {
+                    return Ok(Written::OtherLine);
+                }
+            }
             if let Some((resource, token)) = &work.fence {
                 let shown = match Token::exclusive(*token) {
                     Ok(token) => fence::check(&transaction, resource, token).await,
@@ -93,10 +100,11 @@ impl Postgres {
                     Err(error) => return Err(StoreError::Unavailable(error.to_string())),
                 }
             }
-            let guarded = &work.guarded;
-            let changed = transaction.execute(&dialect(&guarded.sql), &values(guarded)).await;
-            if changed.map_err(not_done)? == 0 {
-                return Ok(Written::Unmatched);
+            for guarded in &work.guarded {
+                let changed = transaction.execute(&dialect(&guarded.sql), &values(guarded)).await;
+                if changed.map_err(not_done)? == 0 {
+                    return Ok(Written::Unmatched);
+                }
             }
             for statement in &work.then {
                 let done = transaction.execute(&dialect(&statement.sql), &values(statement)).await;
@@ -104,8 +112,7 @@ impl Postgres {
             }
             match transaction.commit().await {
                 Ok(()) => Ok(Written::Done),
-                // With a code, the server has refused; without, its answer was lost.
-                Err(error) if error.code().is_some() => Err(not_done(error)),
+                Err(error) if error.code().is_some_and(means_rollback) => Err(not_done(error)),
                 Err(error) => Err(StoreError::Unknown(message(&error))),
             }
         })
@@ -153,7 +160,16 @@ fn parse(url: &str) -> Result<Config, String> {
 }
 
 fn dialect(sql: &str) -> String {
-    sql.replace("{now}", NOW).replace("{serial}", SERIAL)
+    sql.replace("{now}", NOW).replace("{serial}", SERIAL).replace("{for_share}", "FOR SHARE")
+}
+
+/// Whether an error that answers a COMMIT proves that nothing was committed. PgBouncer also sends codes,
+/// for example 08P01 when the server's connection ended: the commit may have been durable by then. A
+/// serialisation failure, a deadlock, a broken constraint and an aborted transaction are certain.
+fn means_rollback(code: &SqlState) -> bool {
+    *code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
+        && (*code == SqlState::IN_FAILED_SQL_TRANSACTION
+            || ["40", "23"].iter().any(|class| code.code().starts_with(class)))
 }
 
 fn not_done(error: tokio_postgres::Error) -> StoreError {
@@ -200,4 +216,21 @@ impl ToSql for Value {
     }
 
     to_sql_checked!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Behind PgBouncer, tickets were sold and their payments voided: any error with a code counted as
+    /// a rollback, and PgBouncer has codes of its own for a server that went away during a COMMIT.
+    #[test]
+    fn only_codes_of_a_rollback_make_a_commit_definite() {
+        for rolled_back in ["40001", "40P01", "40002", "23505", "23514", "25P02"] {
+            assert!(means_rollback(&SqlState::from_code(rolled_back)), "{rolled_back}");
+        }
+        for unknown in ["08P01", "08006", "57P01", "57P03", "58000", "53300", "40003", "XX000"] {
+            assert!(!means_rollback(&SqlState::from_code(unknown)), "{unknown}");
+        }
+    }
 }

@@ -7,7 +7,8 @@ use super::{NewReservation, Statement, Value};
 use crate::domain::TicketId;
 
 /// One step for each version of the tables; a step never changes once it was released.
-pub(super) const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE tickets (
         id                BIGINT PRIMARY KEY,
@@ -46,9 +47,18 @@ pub(super) const MIGRATIONS: &[&str] = &["
         lock_url   TEXT NOT NULL,
         seen_at_ms BIGINT NOT NULL
     );
-"];
+",
+    "
+    ALTER TABLE payments ADD COLUMN claimed BIGINT NOT NULL DEFAULT 0;
+    UPDATE payments SET claimed = 1
+        WHERE EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment);
+    ALTER TABLE tickets ADD COLUMN hold TEXT;
+    ALTER TABLE tickets ADD COLUMN generation BIGINT NOT NULL DEFAULT 0;
+    ALTER TABLE instances ADD COLUMN line TEXT NOT NULL DEFAULT '';
+",
+];
 
-/// The columns of a ticket, the database's time first. The last one says whether the lock lived in an
+/// The columns of a ticket, the database's time first. The eleventh says whether the lock lived in an
 /// instance that is gone: it was not seen for as long as its session lasts.
 macro_rules! tickets {
     ($which:literal) => {
@@ -58,7 +68,7 @@ macro_rules! tickets {
                 AND reserved_until_ms IS NOT NULL AND NOT EXISTS (
                     SELECT 1 FROM instances WHERE instances.id = tickets.instance
                         AND instances.seen_at_ms >= {now} - 10000)
-                THEN 1 ELSE 0 END AS BIGINT)
+                THEN 1 ELSE 0 END AS BIGINT), hold, generation
             FROM tickets ",
             $which
         )
@@ -69,7 +79,8 @@ pub(super) const TICKETS: &str = tickets!("ORDER BY id");
 
 pub(super) const TICKET: &str = tickets!("WHERE id = $1");
 
-pub(super) const HIGHEST_NUMBER: &str = "SELECT MAX(number) FROM tickets";
+pub(super) const HIGHEST_NUMBER: &str =
+    "SELECT COALESCE(MAX(number), 0), COALESCE(MAX(generation), 0) FROM tickets";
 
 pub(super) const SALES: &str = "SELECT ticket_id, client, token, instance, sold_at_ms FROM sales
     ORDER BY id DESC LIMIT $1";
@@ -78,55 +89,64 @@ pub(super) const PAYMENTS: &str = "SELECT state, COUNT(*) FROM payments GROUP BY
 
 pub(super) const SETTING: &str = "SELECT value FROM settings WHERE name = $1";
 
-pub(super) const OTHER_INSTANCES: &str = "SELECT id, lock_type, witness, lock_url, seen_at_ms
+/// A transaction that requires the line keeps it until its end.
+pub(super) const LINE_IS: &str =
+    "SELECT value FROM settings WHERE name = 'line' AND value = $1 {for_share}";
+
+pub(super) const OTHER_INSTANCES: &str = "SELECT id, lock_type, line, lock_url, seen_at_ms
     FROM instances WHERE id <> $1 AND seen_at_ms >= {now} - $2";
 
-/// Deletes what belongs to the old tickets; the fence's tokens are those of their locks.
-pub(super) const WIPE: &[&str] =
-    &["DELETE FROM sales", "DELETE FROM payments", "DELETE FROM tickets"];
+/// Deletes what belongs to the old tickets. The new ones have locks of their own, and so new fences.
+pub(super) const WIPE: &[&str] = &[
+    "DELETE FROM sales",
+    "DELETE FROM payments",
+    "DELETE FROM tickets",
+    "DELETE FROM holdfast_fences WHERE resource LIKE 'tickets/%'",
+];
 
 /// The locks are others now: their tokens are lower or higher for no reason, and the old reservations
 /// are over.
 pub(super) const FORGET_LINE: &[&str] = &[
     "DELETE FROM holdfast_fences WHERE resource LIKE 'tickets/%'",
     "UPDATE tickets SET state = 'available', number = number + 1, client = NULL, token = NULL,
-        lease = NULL, reserved_until_ms = NULL, last_ending = 'ended by a change of LOCK_TYPE'
+        lease = NULL, hold = NULL, reserved_until_ms = NULL, last_ending = 'ended: the lock service was changed, or has lost its data'
     WHERE state = 'reserved'",
 ];
 
-/// In this order. A reservation with a payment that nobody finishes is ended first, a while after its
-/// time: from then on it can't be sold, and the payment can be voided.
+/// In this order. A payment with a sale is captured, even if an earlier version has voided it. A
+/// reservation with a payment that nobody finishes is ended a while after its time: from then on it
+/// can't be sold, and the payment can be voided.
 pub(super) const SETTLE: &[&str] = &[
-    "UPDATE payments SET state = 'captured' WHERE state = 'authorised'
+    "UPDATE payments SET state = 'captured', claimed = 1 WHERE state <> 'captured'
         AND EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment)",
     "UPDATE tickets SET state = 'available', number = number + 1, client = NULL, token = NULL,
-        lease = NULL, reserved_until_ms = NULL, last_ending = 'expired while it was paid for'
+        lease = NULL, hold = NULL, reserved_until_ms = NULL, last_ending = 'expired while it was paid for'
     WHERE state = 'reserved' AND reserved_until_ms < {now} - 5000 AND EXISTS (
         SELECT 1 FROM payments WHERE payments.ticket_id = tickets.id
             AND payments.number = tickets.number AND payments.state = 'authorised')",
-    "UPDATE payments SET state = 'voided' WHERE state = 'authorised'
-        AND NOT EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment)
+    "UPDATE payments SET state = 'voided' WHERE state = 'authorised' AND claimed = 0
         AND NOT EXISTS (SELECT 1 FROM tickets WHERE tickets.id = payments.ticket_id
             AND tickets.number = payments.number AND tickets.state = 'reserved')",
 ];
 
 /// Tickets 1 to `tickets`; those that exist stay as they are.
-pub(super) fn add_tickets(tickets: u32, number: i64) -> Statement {
+pub(super) fn add_tickets(tickets: u32, number: i64, generation: i64) -> Statement {
     // With casts, because PostgreSQL would take a bare 1 and $2 for int4.
     let sql = "WITH RECURSIVE ids (id) AS (
             SELECT CAST(1 AS BIGINT) UNION ALL SELECT id + 1 FROM ids WHERE id < $1
         )
-        INSERT INTO tickets (id, number) SELECT id, CAST($2 AS BIGINT) FROM ids WHERE true
+        INSERT INTO tickets (id, number, generation)
+            SELECT id, CAST($2 AS BIGINT), CAST($3 AS BIGINT) FROM ids WHERE true
         ON CONFLICT (id) DO NOTHING";
-    Statement::new(sql, [i64::from(tickets).into(), number.into()])
+    Statement::new(sql, [i64::from(tickets).into(), number.into(), generation.into()])
 }
 
 pub(super) fn reserve(id: TicketId, number: i64, new: &NewReservation<'_>) -> Statement {
-    let NewReservation { client, token, lease, seconds, instance, last_ending } = new;
+    let NewReservation { client, token, lease, hold, seconds, instance, last_ending } = new;
     let ms = seconds.and_then(|seconds| i64::try_from(seconds.saturating_mul(1_000)).ok());
     let sql = "UPDATE tickets SET state = 'reserved', number = number + 1, client = $1, token = $2,
-            lease = $3, reserved_until_ms = {now} + $4, instance = $5, last_ending = $6
-        WHERE id = $7 AND number = $8 AND state <> 'booked'";
+            lease = $3, reserved_until_ms = {now} + $4, instance = $5, last_ending = $6, hold = $7
+        WHERE id = $8 AND number = $9 AND state <> 'booked'";
     let values = [
         (*client).into(),
         bigint(*token),
@@ -134,16 +154,19 @@ pub(super) fn reserve(id: TicketId, number: i64, new: &NewReservation<'_>) -> St
         ms.into(),
         (*instance).into(),
         (*last_ending).into(),
+        (*hold).into(),
         id.0.into(),
         number.into(),
     ];
     Statement::new(sql, values)
 }
 
+/// A reservation is over at its end, whatever its lock says: the list shows the ticket again.
 pub(super) fn book(id: TicketId, number: i64, client: &str) -> Statement {
-    let sql = "UPDATE tickets SET state = 'booked', lease = NULL, reserved_until_ms = NULL,
-            last_ending = 'released after the sale'
-        WHERE id = $1 AND number = $2 AND client = $3 AND state = 'reserved'";
+    let sql = "UPDATE tickets SET state = 'booked', lease = NULL, hold = NULL,
+            reserved_until_ms = NULL, last_ending = 'released after the sale'
+        WHERE id = $1 AND number = $2 AND client = $3 AND state = 'reserved'
+            AND (reserved_until_ms IS NULL OR reserved_until_ms > {now})";
     Statement::new(sql, [id.0.into(), number.into(), client.into()])
 }
 
@@ -173,9 +196,25 @@ pub(super) fn add_payment(key: &str, id: TicketId, client: &str, number: i64) ->
     Statement::new(sql, [key.into(), id.0.into(), client.into(), number.into()])
 }
 
-pub(super) fn end_payment(key: &str, state: &str) -> Statement {
-    let sql = "UPDATE payments SET state = $1 WHERE payment = $2 AND state = 'authorised'";
-    Statement::new(sql, [state.into(), key.into()])
+/// Binds a payment to the sale of the same transaction. A void changes the same row, so that of a sale
+/// and a void that meet, only the first takes effect.
+pub(super) fn claim_payment(key: &str) -> Statement {
+    let sql = "UPDATE payments SET claimed = 1
+        WHERE payment = $1 AND state = 'authorised' AND claimed = 0";
+    Statement::new(sql, [key.into()])
+}
+
+pub(super) fn capture_payment(key: &str) -> Statement {
+    let sql = "UPDATE payments SET state = 'captured'
+        WHERE payment = $1 AND state = 'authorised' AND claimed = 1";
+    Statement::new(sql, [key.into()])
+}
+
+/// Without effect if the payment has a sale.
+pub(super) fn void_payment(key: &str) -> Statement {
+    let sql = "UPDATE payments SET state = 'voided'
+        WHERE payment = $1 AND state = 'authorised' AND claimed = 0";
+    Statement::new(sql, [key.into()])
 }
 
 pub(super) fn set_setting(name: &str, value: &str) -> Statement {
@@ -189,11 +228,19 @@ pub(super) fn setting_if_missing(name: &str, value: &str) -> Statement {
     Statement::new(sql, [name.into(), value.into()])
 }
 
-pub(super) fn note_instance(id: &str, lock_type: &str, witness: &str, lock_url: &str) -> Statement {
-    let sql = "INSERT INTO instances (id, lock_type, witness, lock_url, seen_at_ms)
-            VALUES ($1, $2, $3, $4, {now})
-        ON CONFLICT (id) DO UPDATE SET witness = excluded.witness, seen_at_ms = excluded.seen_at_ms";
-    Statement::new(sql, [id.into(), lock_type.into(), witness.into(), lock_url.into()])
+/// Changes the line, if no live instance sees another one than the new.
+pub(super) fn change_line(line: &str, alive_ms: i64) -> Statement {
+    let sql = "UPDATE settings SET value = $1 WHERE name = 'line' AND value <> $1
+        AND NOT EXISTS (SELECT 1 FROM instances
+            WHERE line <> $1 AND seen_at_ms >= {now} - CAST($2 AS BIGINT))";
+    Statement::new(sql, [line.into(), alive_ms.into()])
+}
+
+pub(super) fn note_instance(id: &str, lock_type: &str, line: &str, lock_url: &str) -> Statement {
+    let sql = "INSERT INTO instances (id, lock_type, witness, line, lock_url, seen_at_ms)
+            VALUES ($1, $2, '', $3, $4, {now})
+        ON CONFLICT (id) DO UPDATE SET line = excluded.line, seen_at_ms = excluded.seen_at_ms";
+    Statement::new(sql, [id.into(), lock_type.into(), line.into(), lock_url.into()])
 }
 
 pub(super) fn forget_instance(id: &str) -> Statement {
