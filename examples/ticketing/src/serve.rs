@@ -280,7 +280,7 @@ mod tests {
     fn printed_command_can_be_pasted() {
         for (word, shown) in [
             ("redis://127.0.0.1:7401", "redis://127.0.0.1:7401"),
-            ("/home/a b/ticketing", "'/home/a b/ticketing'"),
+            ("/opt/a b/ticketing", "'/opt/a b/ticketing'"),
             ("etcd://a?x=1&y=2", "'etcd://a?x=1&y=2'"),
             ("it's", r"'it'\''s'"),
         ] {
