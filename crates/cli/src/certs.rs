@@ -31,9 +31,9 @@ const CLOCKS_DIFFER: Duration = Duration::from_hours(24);
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
-  holdfast certs ca certs                                 certs/ca.pem and its key
-  holdfast certs node certs node-1 10.0.0.1 db-1.internal certs/node-1.pem and its key
-  holdfast certs client certs ana                         certs/ana.pem and its key
+  holdfast certs ca certs                      certs/ca.pem and its key
+  holdfast certs node certs node-1 10.0.0.1    certs/node-1.pem and its key
+  holdfast certs client certs ana              certs/ana.pem and its key
 
 Copy ca.pem to every machine, and a certificate with its key to the one that it is for. Keep
 ca-key.pem off all of them: whoever has it can make a certificate for anyone.")]

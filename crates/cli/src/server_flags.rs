@@ -112,7 +112,7 @@ pub(crate) fn problem(error: Error) -> Problem {
 
 fn parse_server(text: &str) -> Result<String, String> {
     let text = text.trim();
-    let wrong = || "write it as in http://127.0.0.1:7400".to_owned();
+    let wrong = || "write it as in http://127.0.0.1:7400 or https://127.0.0.1:7400".to_owned();
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: ureq::http::Uri = url.parse().map_err(|_| wrong())?;
     let whole = uri.host().is_some_and(|host| !host.is_empty()) && matches!(uri.path(), "" | "/");
@@ -134,7 +134,8 @@ mod tests {
     fn servers_are_parsed_as_addresses() {
         assert_eq!(parse_server("http://a:7400/"), Ok("http://a:7400".to_owned()));
         assert_eq!(parse_server(" a:7400"), Ok("http://a:7400".to_owned()));
-        for wrong in ["", "http://", "ftp://a", "http://a/v1", "https://a", "a b"] {
+        assert_eq!(parse_server("https://a:7400/"), Ok("https://a:7400".to_owned()));
+        for wrong in ["", "http://", "ftp://a", "http://a/v1", "https://a/v1", "a b"] {
             assert!(parse_server(wrong).is_err(), "{wrong}");
         }
     }

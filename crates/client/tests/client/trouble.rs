@@ -34,7 +34,7 @@ async fn missing_server_is_unreachable_after_the_timeout() {
 
 #[tokio::test]
 async fn invalid_addresses_are_refused_with_a_hint() {
-    for bad in ["https://127.0.0.1:7400", "http://127.0.0.1", "a b:1", "ftp://x:1", ":7400"] {
+    for bad in ["https://127.0.0.1", "http://127.0.0.1", "a b:1", "ftp://x:1", ":7400"] {
         match Client::connect([bad]).await {
             Err(Error::BadAddress(why)) => assert!(why.contains(bad), "{why}"),
             other => panic!("{bad}: {other:?}"),

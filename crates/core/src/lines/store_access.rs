@@ -350,11 +350,13 @@ impl<'a> LineView<'a> {
         self.lock.delayed_until_ms().is_some()
     }
 
-    /// How the holder ended that the lock-delay follows, as far as that is still known.
+    /// How the holder ended that the lock-delay follows, as far as that is still known. After a
+    /// restore, a lock may be marked although its holder lives: that one has not ended.
     pub(crate) fn last_death(&self) -> Option<&'a Ending> {
         let past = self.lock.past.as_deref()?;
         let death = past.death.as_ref().map(|death| &death.ending);
-        death.or(past.last.as_ref()).map(|ending| &**ending)
+        let mut endings = death.into_iter().chain(past.last.as_ref()).map(|ending| &**ending);
+        endings.find(|ending| self.lines.ticket(ending.token).is_none())
     }
 
     fn holder(self) -> Option<HolderView<'a>> {

@@ -2,7 +2,7 @@
 
 use crate::support::{Node, TIMEOUT};
 use holdfast_server::TlsFiles;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -31,6 +31,9 @@ fn signed(issuer: &Issuer<'_, KeyPair>, host: &str) -> (String, String) {
 fn authority() -> (String, Issuer<'static, KeyPair>) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
+    // Otherwise all authorities would have the same name.
+    let name = format!("authority {:?}", Instant::now());
+    params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let pem = params.self_signed(&key).unwrap().pem();
     (pem, Issuer::new(params, key))
@@ -182,7 +185,8 @@ fn large_messages_and_slow_readers() {
     let node = certs.start();
     let client = &mut connect(node.port + 1, &certs.ca, None);
     let value = "v".repeat(200_000);
-    client.write_all(format!("HSET h f {value}\r\n").as_bytes()).unwrap();
+    let set = format!("*4\r\n$4\r\nHSET\r\n$1\r\nh\r\n$1\r\nf\r\n${}\r\n{value}\r\n", value.len());
+    client.write_all(set.as_bytes()).unwrap();
     reply(client, ":1\r\n");
     // More than the buffers of both sockets hold.
     let asked = 100;

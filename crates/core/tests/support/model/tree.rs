@@ -486,7 +486,10 @@ impl Model {
         places.extend(line.iter().map(|ticket| Place { token: Some(ticket.token), dead: None }));
         // A dead holder keeps its place while nobody is served.
         if let Some(past) = self.past(lock).filter(|past| past.delayed_until_ms.is_some()) {
-            let death = past.death.as_ref().map(|death| &death.ending).or(past.last.as_ref());
+            let death = past.death.as_ref().map(|death| &death.ending);
+            let mut endings = death.into_iter().chain(past.last.as_ref());
+            // A restore marks what is still held.
+            let death = endings.find(|ending| self.ticket(ending.token).is_none());
             match death {
                 Some(ending) => {
                     let dead = Some(ending.label.clone());
