@@ -72,11 +72,17 @@ impl Member {
 /// result, never for the socket.
 #[test]
 fn requests_awaiting_a_leader_are_withdrawn_on_disconnect() {
-    let folder = tempfile::tempdir().unwrap();
-    ClusterKey::draw().write_new(&folder.path().join("cluster.key")).unwrap();
-    let ports = [free_port(), free_port()];
+    // Another test may have taken a port meanwhile.
+    let started = (0..20).find_map(|_| {
+        let folder = tempfile::tempdir().unwrap();
+        ClusterKey::draw().write_new(&folder.path().join("cluster.key")).unwrap();
+        let ports = [free_port(), free_port()];
+        let start = |at| Member::start(folder.path(), ports, at).ok();
+        let (one, two) = (start(0)?, start(1)?);
+        Some((folder, ports, one, two))
+    });
+    let (folder, ports, one, two) = started.expect("there are free ports");
     let start = |at| Member::start(folder.path(), ports, at).unwrap();
-    let (one, two) = (start(0), start(1));
     let connect = || Redis::connect(ports[0] + 1).unwrap();
     eventually("there is a leader", || (connect().ask("SET before x") == "OK").then_some(()));
     two.stop();
