@@ -7,11 +7,10 @@
 //! sees it hangs on that.
 //!
 //! Every request is a heartbeat of its session. A ping is answered when the cluster has acknowledged
-//! it. Other replies wait only if the last acknowledged heartbeat is older than their request by more
-//! than an eighth of the session's timeout, and the cluster keeps the session for an eighth longer than its timeout: whatever
-//! is replied to, the session lives for a whole timeout after the client sent it. A connection whose
-//! heartbeats are not acknowledged in a third of the timeout is closed: its client must not believe in
-//! a session that may be over.
+//! it, and a connection whose heartbeats are not acknowledged in a third of the session's timeout is
+//! closed: its client must not believe in a session that may be over. Other requests are answered at
+//! once, although the last acknowledged heartbeat may be older than they are; so the cluster keeps a
+//! session for longer than its timeout, by more than that can be.
 
 use crate::auth;
 pub use crate::auth::password_id;
@@ -21,7 +20,7 @@ use crate::codec::{
     Connect, Connected, Decoder, First, Reader, Reply, ReplyBody, Request, RequestHeader, xid,
 };
 use crate::four_letter::FourLetterWord;
-use crate::task::{AttachedSession, CONFIRMED_WITHIN, ClientTask, QueuedRequest, TaskOutcome};
+use crate::task::{AttachedSession, ClientTask, QueuedRequest, TaskOutcome};
 use holdfast_core::{AuthId, Label, Secret, SessionRef};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -37,9 +36,8 @@ const OUTSTANDING_BYTES_MAX: usize = 1 << 20;
 /// What of a session's timeout may pass until a heartbeat is acknowledged.
 const ACKNOWLEDGED_WITHIN: u32 = 3;
 
-/// What of a session's timeout may pass between the heartbeats of a busy client: half of what a reply
-/// may rely on, so that replies to a busy client do not wait.
-const HEARTBEAT_EVERY: u32 = 2 * CONFIRMED_WITHIN;
+/// What of a session's timeout may pass between the heartbeats of a busy client.
+const HEARTBEAT_EVERY: u32 = 8;
 
 /// How sessions may be, and who may use them.
 #[derive(Debug, Clone)]
@@ -136,11 +134,6 @@ pub struct Connection {
     /// Whether the client has asked to close its session: that it has ended is no news then.
     closing: bool,
     heartbeats: Heartbeats,
-    /// What is sent when a heartbeat is acknowledged, in order.
-    held: Vec<Vec<u8>>,
-    held_bytes: usize,
-    /// When the requests had arrived that are being replied to.
-    asked_at: Duration,
     /// When the client was last heard of.
     heard: Duration,
     zxid: u64,
@@ -151,16 +144,12 @@ struct Heartbeats {
     /// Whether one is on its way.
     in_flight: bool,
     last_sent: Option<Duration>,
-    /// When the last was sent of those that were acknowledged.
-    confirmed: Option<Duration>,
     /// When the first was sent of those that came to nothing, if the last one did or is on its way.
     unacknowledged_since: Option<Duration>,
     /// Pings that it will answer.
     pings: usize,
     /// Pings that came after it: they need another.
     later_pings: usize,
-    /// Whether a request came so long after it that it needs another.
-    later_request: bool,
 }
 
 impl Heartbeats {
@@ -193,9 +182,6 @@ impl Connection {
             opened: None,
             closing: false,
             heartbeats: Heartbeats::default(),
-            held: Vec::new(),
-            held_bytes: 0,
-            asked_at: Duration::ZERO,
             heard: Duration::ZERO,
             zxid: 0,
         }
@@ -264,8 +250,7 @@ impl Connection {
 
     /// Bytes that are kept of requests that are not whole, or not answered.
     pub fn kept_bytes(&self) -> usize {
-        let kept = self.decoder.kept_bytes().saturating_add(self.queued_bytes);
-        kept.saturating_add(self.held_bytes)
+        self.decoder.kept_bytes().saturating_add(self.queued_bytes)
     }
 
     /// Bytes came from the socket.
@@ -327,7 +312,6 @@ impl Connection {
             self.phase = Phase::Closed;
             self.queue.clear();
             self.queued_bytes = 0;
-            self.drop_held();
             actions.push(Action::Close);
         }
     }
@@ -356,8 +340,8 @@ impl Connection {
         }
     }
 
-    fn reply(&self, xid: i32, result: Result<ReplyBody, Code>) -> Vec<u8> {
-        Reply { xid, zxid: self.zxid.cast_signed(), result }.encode()
+    fn reply(&self, xid: i32, result: Result<ReplyBody, Code>) -> Action {
+        Action::Send(Reply { xid, zxid: self.zxid.cast_signed(), result }.encode())
     }
 
     fn request(
@@ -379,8 +363,7 @@ impl Connection {
                     .filter(|id| auth::is_not_a_wrong_password(id, required))
                     .is_some_and(|id| auth::add(&mut ids, id));
                 let result = if known { Ok(ReplyBody::Empty) } else { Err(Code::AuthFailed) };
-                let reply = Reply { xid: xid::AUTH, zxid: 0, result };
-                self.send(reply.encode(), actions);
+                actions.push(Action::Send(Reply { xid: xid::AUTH, zxid: 0, result }.encode()));
                 if known {
                     self.ids = ids.into();
                 } else {
@@ -389,10 +372,10 @@ impl Connection {
             }
             // Nothing can be outstanding, so this is in order.
             _ if !ends && !self.has_proven() => {
-                self.send(self.reply(xid, Err(Code::NoAuth)), actions);
+                actions.push(self.reply(xid, Err(Code::NoAuth)));
             }
             Ok(Request::Unknown) => {
-                self.send(self.reply(xid, Err(Code::Unimplemented)), actions);
+                actions.push(self.reply(xid, Err(Code::Unimplemented)));
                 self.close(actions);
             }
             // Also one that can't be read: its reply must not overtake others.
@@ -406,7 +389,7 @@ impl Connection {
     /// Starts what can be done at one moment, if nothing is on its way.
     fn start(&mut self, actions: &mut Vec<Action>) {
         let Phase::Open(speaker) = self.phase else { return };
-        if self.running.is_some() || self.queue.is_empty() || !self.held.is_empty() {
+        if self.running.is_some() || self.queue.is_empty() {
             return;
         }
         let mut asked: Vec<QueuedRequest> = self.queue.pop_front().into_iter().collect();
@@ -417,7 +400,6 @@ impl Connection {
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
         self.closing |= asked.iter().any(|asked| asked.request == Ok(Request::CloseSession));
         self.running = Some(asked.len());
-        self.asked_at = self.heard;
         let task = ClientTask::requests(self.client, speaker, asked);
         actions.push(Action::Start(Box::new(task)));
     }
@@ -444,27 +426,22 @@ impl Connection {
         match outcome {
             _ if matches!(self.phase, Phase::Closed) => {}
             Some(TaskOutcome::Connected(speaker, connected)) => {
-                // A new session begins with a whole timeout. That another connection goes on with one
-                // is no heartbeat: if it was about to end, it still is.
-                self.asked_at = self.heard;
-                self.heartbeats.confirmed = self.opens.then_some(self.asked_at);
-                self.opened = Some(speaker.session).filter(|_| self.opens);
                 self.phase = Phase::Open(speaker);
+                self.opened = Some(speaker.session).filter(|_| self.opens);
                 self.heard = now;
+                actions.push(Action::Send(connected.encode()));
+                // The log entry is no heartbeat: a session taken over just before its end would end.
                 if self.has_proven() {
                     self.heartbeats.send(0, now);
                     actions.push(Action::Heartbeat(speaker.session));
                 }
-                self.reply_when_confirmed(connected.encode(), &mut actions);
             }
             Some(TaskOutcome::Expired(connected)) => {
                 actions.push(Action::Send(connected.encode()));
                 self.close(&mut actions);
             }
             Some(TaskOutcome::Replied { frames, close, rest }) => {
-                for frame in frames {
-                    self.reply_when_confirmed(frame, &mut actions);
-                }
+                actions.extend(frames.into_iter().map(Action::Send));
                 for asked in rest.into_iter().rev() {
                     self.queued_bytes = self.queued_bytes.saturating_add(asked.bytes);
                     self.queue.push_front(asked);
@@ -488,57 +465,11 @@ impl Connection {
         let mut actions = Vec::new();
         match notice {
             _ if matches!(self.phase, Phase::Closed) => {}
-            Notice::Event(event) => self.send(event.encode(), &mut actions),
+            Notice::Event(event) => actions.push(Action::Send(event.encode())),
             Notice::SessionEnded if self.closing => {}
             Notice::SessionEnded | Notice::SessionMoved => self.close(&mut actions),
         }
         actions
-    }
-
-    /// Sends a frame as soon as everything before it is sent.
-    fn send(&mut self, frame: Vec<u8>, actions: &mut Vec<Action>) {
-        if self.held.is_empty() {
-            actions.push(Action::Send(frame));
-        } else {
-            self.hold(frame);
-        }
-    }
-
-    fn hold(&mut self, frame: Vec<u8>) {
-        self.held_bytes = self.held_bytes.saturating_add(frame.len());
-        self.held.push(frame);
-    }
-
-    /// Sends a reply, which tells the client that its session lives: if nobody has confirmed that for
-    /// too long, it waits until somebody has.
-    fn reply_when_confirmed(&mut self, frame: Vec<u8>, actions: &mut Vec<Action>) {
-        if self.is_confirmed() {
-            self.send(frame, actions);
-        } else {
-            self.hold(frame);
-        }
-    }
-
-    /// Whether the session lives for a timeout after the requests that are being replied to.
-    fn is_confirmed(&self) -> bool {
-        let Phase::Open(speaker) = &self.phase else { return true };
-        let within = Duration::from_millis(speaker.timeout_ms) / CONFIRMED_WITHIN;
-        let confirmed = self.heartbeats.confirmed;
-        // A client that is not let in yet makes no heartbeats, and one that closes its session does
-        // not rely on it.
-        !self.has_proven()
-            || self.closing
-            || confirmed.is_some_and(|sent| self.asked_at.saturating_sub(sent) <= within)
-    }
-
-    fn release_held(&mut self, actions: &mut Vec<Action>) {
-        actions.extend(self.held.drain(..).map(Action::Send));
-        self.held_bytes = 0;
-    }
-
-    fn drop_held(&mut self) {
-        self.held.clear();
-        self.held_bytes = 0;
     }
 
     /// Every request of a client that is let in is a heartbeat.
@@ -554,12 +485,11 @@ impl Connection {
         }
         let ping = header.op == crate::codec::op::PING;
         let beats = &mut self.heartbeats;
-        let due = beats.last_sent.is_none_or(|sent| now.saturating_sub(sent) >= every(speaker));
         if beats.in_flight {
             beats.later_pings += usize::from(ping);
-            beats.later_request |= due;
             return;
         }
+        let due = beats.last_sent.is_none_or(|sent| now.saturating_sub(sent) >= every(speaker));
         if ping || due {
             let pings = std::mem::take(&mut beats.later_pings) + usize::from(ping);
             beats.send(pings, now);
@@ -581,16 +511,12 @@ impl Connection {
         match heartbeat_reply {
             HeartbeatReply::Alive => {
                 beats.unacknowledged_since = None;
-                beats.confirmed = beats.last_sent;
-                if self.is_confirmed() {
-                    self.release_held(&mut actions);
-                }
                 for _ in 0..pings {
-                    self.send(self.reply(xid::PING, Ok(ReplyBody::Empty)), &mut actions);
+                    actions.push(self.reply(xid::PING, Ok(ReplyBody::Empty)));
                 }
             }
             // The reply to the request that ended it is on its way, and closes the connection.
-            HeartbeatReply::Ended if self.closing => self.release_held(&mut actions),
+            HeartbeatReply::Ended if self.closing => {}
             HeartbeatReply::Ended => self.close(&mut actions),
             // It is tried again a little later; until then the client hears nothing.
             HeartbeatReply::Unknown => {
@@ -600,12 +526,10 @@ impl Connection {
         }
         let beats = &mut self.heartbeats;
         let later = std::mem::take(&mut beats.later_pings);
-        let later_request = std::mem::take(&mut beats.later_request);
-        if (later > 0 || later_request) && matches!(self.phase, Phase::Open(_)) {
+        if later > 0 && matches!(self.phase, Phase::Open(_)) {
             beats.send(later, now);
             actions.push(Action::Heartbeat(speaker.session));
         }
-        self.start(&mut actions);
         actions
     }
 

@@ -79,20 +79,17 @@ pub(crate) enum TaskOutcome {
     Failed(SubmitError),
 }
 
-/// What of a session's timeout may have passed since its last acknowledged heartbeat was sent, when a
-/// request is replied to.
-pub(crate) const CONFIRMED_WITHIN: u32 = 8;
-
-/// How long the cluster keeps a session without a heartbeat. A reply tells the client that its session
-/// lives for another timeout, although the heartbeat that vouches for that may be older.
+/// How long the cluster keeps a session without a heartbeat: half a timeout longer than its client
+/// relies on. A request may be answered although the last acknowledged heartbeat is older than it by a
+/// third of the timeout, after which the connection is closed, and by an eighth, the time between the
+/// heartbeats of a busy client.
 fn ttl_ms(timeout_ms: u64) -> u64 {
-    timeout_ms.saturating_add(timeout_ms.div_ceil(u64::from(CONFIRMED_WITHIN)))
+    timeout_ms.saturating_add(timeout_ms.div_ceil(2))
 }
 
 /// The timeout of a session that the cluster keeps for this long.
 fn timeout_ms(ttl_ms: u64) -> u64 {
-    let parts = u64::from(CONFIRMED_WITHIN);
-    ttl_ms.saturating_mul(parts) / parts.saturating_add(1)
+    ttl_ms.saturating_mul(2) / 3
 }
 
 /// A client's requests beside the state.

@@ -191,7 +191,7 @@ impl Client {
 
     /// The one ticket that its session may have, or none; nothing if it does not know itself.
     pub(crate) fn ticket(&self) -> Option<Option<holdfast_core::Token>> {
-        matches!(self.link, Link::Open { .. }).then(|| self.lock.ticket())?
+        matches!(self.link, Link::Open { .. }).then_some(self.lock.ticket())?
     }
 
     pub(crate) fn is_connected(&self) -> bool {
