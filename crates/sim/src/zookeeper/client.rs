@@ -186,7 +186,7 @@ impl Client {
     pub(crate) fn belief(&self, client: usize, now_us: u64) -> Option<Belief> {
         let (name, token, mode) = self.lock.held()?;
         let ttl_ms = self.timeout_ms();
-        self.is_certain(now_us).then(|| Belief { client, name, token, mode, ttl_ms })
+        self.is_certain(now_us).then_some(Belief { client, name, token, mode, ttl_ms })
     }
 
     /// The one ticket that its session may have, or none; nothing if it does not know itself.
