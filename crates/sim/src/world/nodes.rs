@@ -2,7 +2,7 @@
 //! snapshots.
 
 use super::{Event, World};
-use crate::checks::{Applied, ZooKeeperChecks, damage_is_found, let_go, readable};
+use crate::checks::{Applied, damage_is_found, let_go, readable};
 use crate::host::{Host, SnapshotInTransit, Written};
 use holdfast_core::{Effect, EndReason, SessionId};
 use holdfast_node::{Input, LEVEL, NodeId, Output, PeerMessage, Position};
@@ -334,14 +334,6 @@ impl World {
                 format!("node {id} entry {}: {}", at.index, words(effect))
             });
         }
-        let cut_off = effects.iter().try_for_each(|effect| match effect {
-            Effect::SessionEnded { session, how: EndReason::Expired } => {
-                let hosts = self.hosts.values();
-                let open = hosts.flat_map(|host| host.unacknowledged(*session, now_us));
-                ZooKeeperChecks::expired(*session, &open.collect::<Vec<_>>(), now_us)
-            }
-            _ => Ok(()),
-        });
         let closed = effects.iter().filter_map(|effect| match effect {
             Effect::SessionEnded { session, how: EndReason::Closed } => Some(*session),
             _ => None,
@@ -354,7 +346,7 @@ impl World {
         let left = closed.filter_map(|session| Some((session, closer(session)?.number)));
         let left = left.map(|(session, client)| let_go::closed(state, session, client));
         let left = left.collect::<Result<(), _>>();
-        if let Err(violation) = checked.and(sound).and(left).and(cut_off) {
+        if let Err(violation) = checked.and(sound).and(left) {
             self.fail(violation);
         }
     }

@@ -3,6 +3,7 @@
 
 use super::wires::{Down, WireId};
 use super::{Event, World};
+use crate::checks::ZooKeeperChecks;
 use crate::host::VirtualSink;
 use crate::zookeeper::{Door, ZooKeeperTask};
 use holdfast_gateway::{Input, SessionEvent};
@@ -159,6 +160,10 @@ impl World {
             let Some(known) = door.connections.get_mut(&client) else { continue };
             let actions = known.connection.tick(now);
             self.zookeeper_act(id, client, actions, now);
+        }
+        let Some(host) = self.hosts.get(&id) else { return };
+        if let Err(violation) = ZooKeeperChecks::open(host.unacknowledged(), self.now_us) {
+            self.fail(violation);
         }
     }
 }

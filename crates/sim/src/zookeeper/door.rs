@@ -4,7 +4,6 @@
 use crate::checks::Unacknowledged;
 use crate::host::{Host, VirtualSink};
 use crate::world::WireId;
-use holdfast_core::SessionId;
 use holdfast_gateway::{CallId, Input, Resume, Step, Task, Topic, View};
 use holdfast_zookeeper::connection::{Connection, Message, Settings};
 use holdfast_zookeeper::task::ClientTask;
@@ -150,19 +149,13 @@ impl Host {
         self.handle(Input::Start { call, task, block_for: None }, now);
     }
 
-    /// The connections that a session has here, without an acknowledged heartbeat. A node that is
-    /// stopped can't do anything about them.
-    pub(crate) fn unacknowledged(
-        &self,
-        session: SessionId,
-        now_us: u64,
-    ) -> impl Iterator<Item = Unacknowledged> + '_ {
-        let runs = now_us >= self.paused_until_us && self.is_up();
-        let connections = self.zookeeper.connections.values().filter(move |_| runs);
-        connections.filter_map(move |known| {
-            let (_, timeout) = known.connection.session().filter(|(of, _)| of.id == session)?;
+    /// The open connections without an acknowledged heartbeat.
+    pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = Unacknowledged> + '_ {
+        self.zookeeper.connections.values().filter_map(|known| {
+            let (session, timeout) = known.connection.session()?;
             Some(Unacknowledged {
                 node: self.id,
+                session: session.id,
                 since_us: known.unacknowledged_since_us?.max(self.paused_until_us),
                 timeout_ms: timeout.as_millis() as u64,
             })

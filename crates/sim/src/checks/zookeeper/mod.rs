@@ -47,13 +47,12 @@ impl ZooKeeperChecks {
         same_line::applied(applied)
     }
 
-    /// A session expired while these connections were open.
-    pub(crate) fn expired(
-        session: SessionId,
-        open: &[Unacknowledged],
+    /// A node has had its turn, and these of its connections are still open.
+    pub(crate) fn open(
+        connections: impl Iterator<Item = Unacknowledged>,
         now_us: u64,
     ) -> Result<(), Violation> {
-        cut_off::expired(session, open, now_us)
+        cut_off::open(connections, now_us)
     }
 
     /// A client got a session, or goes on with one, over its connection with this number.
