@@ -11,3 +11,10 @@ pub(crate) const CONFIRMED_LEVEL: u16 = 4;
 
 /// From this behaviour level on there are znodes. Below it, no member changes any.
 pub(crate) const TREE_LEVEL: u16 = 6;
+
+/// From this behaviour level on, a node's own session is opened even if memory is full, and however
+/// many sessions there are: without one the node can serve nobody, not even a release.
+pub(crate) const NODE_SESSIONS_LEVEL: u16 = 7;
+
+/// The level of a new state.
+pub(crate) const NEWEST_LEVEL: u16 = NODE_SESSIONS_LEVEL;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// The behaviour level of this program. Raised whenever the core would apply an old entry in a new
 /// way, the digest of its results would differ, or an entry may contain something that older
 /// versions can't read.
-pub const LEVEL: u16 = 6;
+pub const LEVEL: u16 = 7;
 
 /// From this level on, all members can read transactions.
 const TRANSACTIONS_LEVEL: u16 = 2;

@@ -3,8 +3,8 @@
 
 use super::Lines;
 use super::indexes::Sets;
-use super::records::{Lock, RememberedRequest, RequestOutcome, Ticket};
-use crate::command::Mode;
+use super::records::{Lock, RememberedRequest, RequestOutcome, Session, Ticket};
+use crate::command::{Mode, SessionKind};
 use crate::containers::{Index, Keyed, Slab, Slot};
 use crate::ids::Token;
 
@@ -137,8 +137,10 @@ impl Lines {
 
     fn check_bounds(&self) -> Result<(), String> {
         let (data, limits) = (&self.data, &self.limits);
+        let of_node = |session: &Session| matches!(session.kind, SessionKind::NodeOf { .. });
+        let sessions = data.sessions.iter().filter(|(_, session)| !of_node(session));
         let within = data.tickets.len() <= limits.tickets_max
-            && data.sessions.len() <= limits.sessions_max
+            && sessions.count() <= limits.sessions_max
             && data.alone.len() <= limits.requests_alone_max
             && data.register.len() <= limits.register_keys_max
             && self.index.sets.deaths.len() <= limits.deaths_max;

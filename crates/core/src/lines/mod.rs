@@ -51,7 +51,7 @@ pub use why::{Cycle, Why, WhyLink};
 use crate::containers::{Index, Slab, Slot};
 use crate::effect::Names;
 use crate::ids::{SessionId, Token};
-use crate::level::{REQUESTS_LEVEL, TREE_LEVEL};
+use crate::level::{NEWEST_LEVEL, REQUESTS_LEVEL};
 use crate::limits::Limits;
 use crate::text::{Label, LockName};
 use crate::weight::Weight;
@@ -119,7 +119,7 @@ impl Lines {
     fn of(data: Data, names: Index<Lock>, limits: Limits, hash_key: u64) -> Self {
         let index = Indexes::of(&data, names, hash_key);
         let weight = data.weigh();
-        Self { data, index, limits, level: TREE_LEVEL, weight }
+        Self { data, index, limits, level: NEWEST_LEVEL, weight }
     }
 
     /// Finds lines in which serving had stopped at the bound of one command.

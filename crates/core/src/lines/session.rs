@@ -6,6 +6,7 @@ use crate::command::{Numbered, OpenSession, SessionKind, SessionRef};
 use crate::containers::Slot;
 use crate::effect::{Answer, Effect, EndReason, ProposalOutcome};
 use crate::ids::{RequestId, SessionId, Term, Token};
+use crate::level::NODE_SESSIONS_LEVEL;
 use crate::limits::Limits;
 use crate::refusal::{Bound, InvalidField, Refusal};
 use crate::weight::Weight;
@@ -31,10 +32,16 @@ impl Lines {
         {
             return Ok(Answer::SessionOpened(session.id));
         }
-        if self.data.sessions.len() >= sessions_max {
-            return Err(Refusal::Full(Bound::Sessions));
+        // A member has one such session, so they are few.
+        let unbounded =
+            self.level >= NODE_SESSIONS_LEVEL && matches!(kind, SessionKind::NodeOf { .. });
+        if !unbounded {
+            if self.data.sessions.len() >= sessions_max {
+                return Err(Refusal::Full(Bound::Sessions));
+            }
+            let label_len = label.as_ref().map_or(0, |label| label.as_bytes().len());
+            self.check_bytes(Weight::texts(label_len))?;
         }
-        self.check_bytes(Weight::texts(label.as_ref().map_or(0, |label| label.as_bytes().len())))?;
         if let Some(slot) = earlier
             && let Some(id) = self.data.sessions.get(slot).map(|session| session.id)
         {

@@ -217,7 +217,7 @@ impl World {
         };
         let ids: Vec<NodeId> = (1..=members).map(NodeId).collect();
         // Some clusters are upgraded during the run, node by node.
-        let level = if rng.per_mille(200) { LEVEL - 1 } else { LEVEL };
+        let level = if rng.per_mille(200) { LEVEL - rng.range(1, 3) as u16 } else { LEVEL };
         let cluster = Cluster::begin_at(level, ids.iter().map(|id| (*id, format!("node-{id}"))));
         let hosts = ids.iter().map(|id| (*id, Host::new(*id, Some(&cluster), &mut rng))).collect();
         let clients = (0..CLIENTS).map(|number| Client::new(number, 0, &mut rng, &ids)).collect();

@@ -54,7 +54,7 @@ impl Model {
         if let Some((id, _)) = earlier.filter(|(_, secret)| *secret == open.secret) {
             return Ok(Answer::SessionOpened(id));
         }
-        if self.sessions.len() >= self.limits.sessions_max {
+        if !of_a_node && self.sessions.len() >= self.limits.sessions_max {
             return Err(Refusal::Full(Bound::Sessions));
         }
         if let Some((id, _)) = earlier {
