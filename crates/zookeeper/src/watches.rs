@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Watches of one client. Recipes have a few, caches one for each znode.
 const WATCHES_PER_CLIENT_MAX: usize = 65_536;
 
+/// Bytes of the paths that one client watches, so that a few clients can't use up the room of all.
+const PATHS_BYTES_PER_CLIENT_MAX: usize = 16 << 20;
+
 /// Watches of all clients of one node. At about 150 bytes each with their paths, all stay near 300 MB.
 const WATCHES_MAX: usize = 2_000_000;
 
@@ -48,12 +51,19 @@ impl Kind {
     }
 }
 
+/// The watches of one client.
+#[derive(Debug, Default)]
+struct OwnWatches {
+    watches: BTreeSet<(String, Kind)>,
+    paths_bytes: usize,
+}
+
 /// All watches of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     /// By path, what they are about and whose they are: the zxid that each was set at.
     by_path: BTreeMap<String, BTreeMap<(Kind, ClientId), u64>>,
-    by_client: BTreeMap<ClientId, BTreeSet<(String, Kind)>>,
+    by_client: BTreeMap<ClientId, OwnWatches>,
     len: usize,
     paths_bytes: usize,
     recursive: usize,
@@ -66,14 +76,18 @@ impl Watches {
 
     /// Whether a client may set one more.
     pub(crate) fn has_room(&self, client: ClientId) -> bool {
-        let own = self.by_client.get(&client).map_or(0, BTreeSet::len);
         let room = self.len < WATCHES_MAX && self.paths_bytes < PATHS_BYTES_MAX;
-        room && own < WATCHES_PER_CLIENT_MAX
+        room && self.by_client.get(&client).is_none_or(|own| {
+            own.watches.len() < WATCHES_PER_CLIENT_MAX
+                && own.paths_bytes < PATHS_BYTES_PER_CLIENT_MAX
+        })
     }
 
     /// Sets a watch; one that is there already stays as it is.
     pub(crate) fn set(&mut self, client: ClientId, path: &str, kind: Kind, zxid: u64) {
-        if self.by_client.entry(client).or_default().insert((path.to_owned(), kind)) {
+        let own = self.by_client.entry(client).or_default();
+        if own.watches.insert((path.to_owned(), kind)) {
+            own.paths_bytes += path.len();
             self.by_path.entry(path.to_owned()).or_default().insert((kind, client), zxid);
             self.len += 1;
             self.paths_bytes += path.len();
@@ -90,8 +104,10 @@ impl Watches {
             self.by_path.remove(path);
         }
         if let Some(own) = self.by_client.get_mut(&client) {
-            own.remove(&(path.to_owned(), kind));
-            if own.is_empty() {
+            if own.watches.remove(&(path.to_owned(), kind)) {
+                own.paths_bytes -= path.len();
+            }
+            if own.watches.is_empty() {
                 self.by_client.remove(&client);
             }
         }
@@ -132,7 +148,8 @@ impl Watches {
 
     /// A client's connection has ended.
     pub(crate) fn forget(&mut self, client: ClientId) {
-        for (path, kind) in self.by_client.get(&client).cloned().unwrap_or_default() {
+        let own = self.by_client.get(&client).map(|own| own.watches.clone());
+        for (path, kind) in own.unwrap_or_default() {
             self.unset(client, &path, kind);
         }
     }
@@ -200,5 +217,27 @@ impl Watches {
             }
         }
         fired.into_iter().map(|(_, client)| client).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One client watched paths of 4 KB until the node had no room left for the watches of others,
+    /// and their recipes failed.
+    #[test]
+    fn one_client_leaves_room_for_others() {
+        let mut watches = Watches::default();
+        let (hog, other) = (ClientId(1), ClientId(2));
+        let mut set = 0;
+        while watches.has_room(hog) {
+            watches.set(hog, &format!("/{set:04000}"), Kind::Data, 1);
+            set += 1;
+        }
+        assert_eq!(set, PATHS_BYTES_PER_CLIENT_MAX.div_ceil(4_001));
+        assert!(watches.has_room(other));
+        assert!(watches.find(hog, &format!("/{:04000}", 0), WatcherType::Data, true));
+        assert!(watches.has_room(hog));
     }
 }
