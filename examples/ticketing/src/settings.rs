@@ -36,7 +36,7 @@ impl LockType {
         match self {
             Self::DistributedLock => &["redis", "rediss"],
             Self::EphemeralNode => &["zookeeper"],
-            Self::Native => &["holdfast"],
+            Self::Native => &["holdfast", "holdfasts"],
             Self::Postgres => &["postgres", "postgresql"],
             Self::Etcd => &["etcd", "etcds"],
             Self::Lwt | Self::Bakery => &["cassandra"],

@@ -33,6 +33,7 @@ impl Engine {
     pub(super) fn name(&self) -> &str {
         match self.url.split(':').next().unwrap_or_default() {
             "etcds" => "etcd",
+            "holdfasts" | "http" | "https" => "holdfast",
             "postgresql" => "postgres",
             "rediss" => "redis",
             scheme => scheme,
@@ -84,8 +85,8 @@ impl Args for LockTarget {
             .hide_env_values(true)
             .help("Take the lock on this engine instead: redis://, etcd://, postgres://, ...")
             .long_help(
-                "Take the lock on this engine instead of a Holdfast server: holdfast://, etcd://, \
-                 etcds://, zookeeper://, postgres://, cassandra://, redis:// or rediss://.\n\n\
+                "Take the lock on this engine instead of a Holdfast server: holdfast://, \
+                 holdfasts://, etcd://, etcds://, zookeeper://, postgres://, cassandra://, redis:// or rediss://.\n\n\
                  docs/engines.md has the URLs, and what each engine promises. Other users of the \
                  machine can see a command line: put a URL with a password into HOLDFAST_ON.",
             );

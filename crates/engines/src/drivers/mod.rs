@@ -7,6 +7,8 @@ mod cassandra;
 mod etcd;
 #[cfg(any(feature = "cassandra", feature = "postgres"))]
 mod failure;
+#[cfg(any(feature = "etcd", feature = "holdfast"))]
+mod grpc_tls;
 #[cfg(feature = "holdfast")]
 mod holdfast;
 #[cfg(any(feature = "cassandra", feature = "postgres"))]
@@ -55,11 +57,13 @@ async fn connect_driver(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Dr
         #[cfg(not(feature = "postgres"))]
         scheme @ ("postgres" | "postgresql") => Err(not_built_in(scheme, "postgres")),
         #[cfg(feature = "holdfast")]
-        "holdfast" => holdfast::connect(url, timeout).await,
+        "holdfast" | "holdfasts" | "http" | "https" => holdfast::connect(url, timeout).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" => redis::connect(url, timeout).await,
         #[cfg(not(feature = "holdfast"))]
-        scheme @ "holdfast" => Err(not_built_in(scheme, "holdfast")),
+        scheme @ ("holdfast" | "holdfasts" | "http" | "https") => {
+            Err(not_built_in(scheme, "holdfast"))
+        }
         #[cfg(not(feature = "redis"))]
         scheme @ ("redis" | "rediss") => Err(not_built_in(scheme, "redis")),
         scheme => {
@@ -101,6 +105,7 @@ const SCHEMES: &[&str] = &[
     "etcd://",
     "etcds://",
     "holdfast://",
+    "holdfasts://",
     "memory:",
     "postgres://",
     "redis://",

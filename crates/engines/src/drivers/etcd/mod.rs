@@ -16,6 +16,7 @@ mod proto {
 }
 
 use crate::driver::{Acquired, Driver, Hold, Request, Step, within};
+use crate::drivers::grpc_tls::TlsFiles;
 use crate::error::Error;
 use crate::locks::Inspection;
 use crate::promises::{Promise, Promises};
@@ -25,7 +26,7 @@ use client::{Client, Credentials};
 use hold::EtcdHold;
 use std::sync::Arc;
 use std::time::Duration;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Endpoint;
 
 pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "etcd",
@@ -44,10 +45,13 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
 
 const PORT: u16 = 2379;
 
+/// As etcdctl's flags are called.
+const TLS_OPTIONS: [&str; 3] = ["cacert", "cert", "key"];
+
 /// Connects to the first member that answers.
 pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {
     let secure = url.scheme == "etcds";
-    url.check_options(if secure { &["cacert", "cert", "key"] } else { &[] })?;
+    url.check_options(if secure { &TLS_OPTIONS } else { &[] })?;
     if !url.path.is_empty() {
         return Err(Error::BadUrl(
             "an etcd:// URL has no path; put a prefix in front of the locks' names instead"
@@ -61,7 +65,11 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
         (None, None) => None,
         _ => return Err(Error::BadUrl("write etcd://USER:PASSWORD@HOST".to_owned())),
     };
-    let tls = secure.then(|| tls(url)).transpose()?;
+    let tls = secure
+        .then(|| TlsFiles::read(url, TLS_OPTIONS))
+        .transpose()?
+        .as_ref()
+        .map(TlsFiles::config);
     let mut endpoints = Vec::new();
     for host in &url.hosts {
         let address = host.authority(PORT);
@@ -87,24 +95,6 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     })
     .await?;
     Ok(Arc::new(Etcd { client: Arc::new(client) }))
-}
-
-/// The TLS settings of `etcds://`. The options have the same names as in etcdctl.
-fn tls(url: &EngineUrl) -> Result<ClientTlsConfig, Error> {
-    let file = |option: &str| {
-        let Some(path) = url.option(option) else { return Ok(None) };
-        let bad = |error| Error::BadUrl(format!("{option}={path}: {error}"));
-        std::fs::read(path).map(Some).map_err(bad)
-    };
-    let tls = match file("cacert")? {
-        Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
-        None => ClientTlsConfig::new().with_native_roots(),
-    };
-    match (file("cert")?, file("key")?) {
-        (Some(cert), Some(key)) => Ok(tls.identity(Identity::from_pem(cert, key))),
-        (None, None) => Ok(tls),
-        _ => Err(Error::BadUrl("`cert` and `key` go together: the client's certificate".into())),
-    }
 }
 
 struct Etcd {

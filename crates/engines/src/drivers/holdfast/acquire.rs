@@ -1,8 +1,8 @@
 //! Taking a lock through `holdfast-client`, which waits in line.
 
-use super::Holdfast;
 use super::hold::HoldfastHold;
 use super::inspect::inspect;
+use super::{Holdfast, Servers, Tls};
 use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Hold, Request, Validity, reached};
 use crate::error::Error;
@@ -30,25 +30,36 @@ fn first_ttl(request: &Request) -> Duration {
 }
 
 /// Connects and opens a session.
-pub(super) async fn connect(
-    servers: &[String],
-    password: Option<String>,
-    timeout: Duration,
-) -> Result<Client, Error> {
-    let builder = Client::builder().timeout(timeout.mul_f32(0.9));
-    let builder = match password {
-        Some(password) => builder.password(password),
-        None => builder,
-    };
-    let named = servers.join(", ").replace("http://", "");
-    builder.connect(servers).await.map_err(|error| match error {
+pub(super) async fn connect(servers: &Servers) -> Result<Client, Error> {
+    let mut builder = Client::builder().timeout(servers.timeout.mul_f32(0.9));
+    if let Some(password) = &servers.password {
+        builder = builder.password(password);
+    }
+    if let Some(Tls { files, server_name }) = &servers.tls {
+        if let Some(ca) = &files.ca {
+            builder = builder.ca_certificate(ca);
+        }
+        if let Some((cert, key)) = &files.identity {
+            builder = builder.client_certificate(cert, key);
+        }
+        if let Some(name) = server_name {
+            builder = builder.server_name(name);
+        }
+    }
+    let named = servers.addresses.join(", ").replace("http://", "");
+    builder.connect(&servers.addresses).await.map_err(|error| match error {
         ClientError::BadAddress(why) => Error::BadUrl(why),
         ClientError::Refused { message, .. } => {
             let hint = "check the password in the URL, as in `holdfast://:PASSWORD@host:7400`";
             Error::Refused(format!("{named}: {message}: {hint}"))
         }
         other => {
-            let hint = "is it running, and is this its HTTP port?";
+            let hint = match &servers.tls {
+                Some(_) => "is it running, and is this its HTTP port?",
+                None => {
+                    "is it running, is this its HTTP port, and does it need holdfasts:// (TLS)?"
+                }
+            };
             Error::Unreachable(format!(
                 "{named}: no Holdfast server answers there ({other}): {hint}"
             ))

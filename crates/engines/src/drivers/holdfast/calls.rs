@@ -1,6 +1,7 @@
 //! Calls that need no session: any server accepts them, and a lease is identified by its name,
 //! token and secret. They may be retried.
 
+use super::{Servers, Tls};
 use crate::driver::within;
 use crate::error::Error;
 use bytes::Bytes;
@@ -26,26 +27,31 @@ pub(super) struct Calls {
 
 impl Calls {
     /// Connects on first use.
-    pub(super) fn new(
-        servers: &[String],
-        password: Option<&str>,
-        timeout: Duration,
-    ) -> Result<Self, Error> {
-        let connect = |server: &String| {
-            let endpoint = Endpoint::from_shared(server.clone())
-                .map_err(|error| Error::BadUrl(format!("{server}: {error}")))?;
-            let endpoint = endpoint.tcp_nodelay(true).connect_timeout(ATTEMPT.min(timeout));
-            Ok((server.clone(), endpoint.connect_lazy()))
+    pub(super) fn new(servers: &Servers) -> Result<Self, Error> {
+        let Servers { addresses, password, tls, timeout } = servers;
+        let tls = tls.as_ref().map(|Tls { files, server_name }| match server_name {
+            Some(name) => files.config().domain_name(name),
+            None => files.config(),
+        });
+        let connect = |address: &String| {
+            let bad = |error| Error::BadUrl(format!("{address}: {error}"));
+            let endpoint = Endpoint::from_shared(address.clone()).map_err(bad)?;
+            let endpoint = endpoint.tcp_nodelay(true).connect_timeout(ATTEMPT.min(*timeout));
+            let endpoint = match &tls {
+                Some(tls) => endpoint.tls_config(tls.clone()).map_err(bad)?,
+                None => endpoint,
+            };
+            Ok((address.clone(), endpoint.connect_lazy()))
         };
-        let bearer = |password: &str| {
+        let bearer = |password: &String| {
             let why = "the password has control characters, which can't be sent";
             let bearer: Result<MetadataValue<Ascii>, _> = format!("Bearer {password}").parse();
             bearer.map_err(|_| Error::BadUrl(why.to_owned()))
         };
         Ok(Self {
-            servers: servers.iter().map(connect).collect::<Result<_, Error>>()?,
-            password: password.map(bearer).transpose()?,
-            timeout,
+            servers: addresses.iter().map(connect).collect::<Result<_, Error>>()?,
+            password: password.as_ref().map(bearer).transpose()?,
+            timeout: *timeout,
             best: AtomicUsize::new(0),
         })
     }

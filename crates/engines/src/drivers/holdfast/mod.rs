@@ -9,6 +9,7 @@ mod inspect;
 mod watch;
 
 use crate::driver::{Acquired, Driver, Hold, Request, Step};
+use crate::drivers::grpc_tls::TlsFiles;
 use crate::error::Error;
 use crate::locks::Inspection;
 use crate::promises::{Promise, Promises};
@@ -24,6 +25,10 @@ const PORT: u16 = 7400;
 
 /// An alternative to `holdfast://:PASSWORD@host`.
 const PASSWORD_OPTION: &str = "password";
+
+/// With `holdfasts://`: as the command line's flags are called.
+const TLS_OPTIONS: [&str; 3] = ["ca", "cert", "key"];
+const SERVER_NAME_OPTION: &str = "server_name";
 
 pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "holdfast",
@@ -42,8 +47,31 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     late_request: "a take ends with its session; a renewal that comes more than 5s after its time limit can shorten a lease that was handed over",
 };
 
+/// How to reach the servers.
+struct Servers {
+    /// `http://host:port` or `https://host:port`, at least one.
+    addresses: Vec<String>,
+    password: Option<String>,
+    /// `None` for plain connections.
+    tls: Option<Tls>,
+    /// The limit of a whole call.
+    timeout: Duration,
+}
+
+struct Tls {
+    files: TlsFiles,
+    /// The name in the servers' certificates; `None` for the host in the address.
+    server_name: Option<String>,
+}
+
 pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {
-    url.check_options(&[PASSWORD_OPTION])?;
+    let encrypted = matches!(url.scheme.as_str(), "holdfasts" | "https");
+    let mut options = vec![PASSWORD_OPTION];
+    if encrypted {
+        options.extend(TLS_OPTIONS);
+        options.push(SERVER_NAME_OPTION);
+    }
+    url.check_options(&options)?;
     if url.hosts.is_empty() {
         return Err(Error::BadUrl(format!(
             "the host is missing: write `holdfast://127.0.0.1:{PORT}`"
@@ -52,13 +80,22 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     if !url.path.is_empty() {
         return Err(Error::BadUrl(format!("`/{}`: a Holdfast URL has no path", url.path)));
     }
-    let servers: Vec<String> =
-        url.hosts.iter().map(|host| format!("http://{}", host.authority(PORT))).collect();
+    let scheme = if encrypted { "https" } else { "http" };
+    let tls = |files| Tls { files, server_name: url.option(SERVER_NAME_OPTION).map(str::to_owned) };
     // Holdfast has no users, so `holdfast://PASSWORD@host` can only mean the password.
     let password = url.password.clone().or_else(|| url.user.clone());
-    let password = url.option(PASSWORD_OPTION).map(str::to_owned).or(password);
-    let calls = Calls::new(&servers, password.as_deref(), timeout)?;
-    let client = acquire::connect(&servers, password, timeout).await?;
+    let servers = Servers {
+        addresses: url
+            .hosts
+            .iter()
+            .map(|host| format!("{scheme}://{}", host.authority(PORT)))
+            .collect(),
+        password: url.option(PASSWORD_OPTION).map(str::to_owned).or(password),
+        tls: encrypted.then(|| TlsFiles::read(url, TLS_OPTIONS)).transpose()?.map(tls),
+        timeout,
+    };
+    let calls = Calls::new(&servers)?;
+    let client = acquire::connect(&servers).await?;
     Ok(Arc::new(Holdfast { client, calls: Arc::new(calls), timeout }))
 }
 

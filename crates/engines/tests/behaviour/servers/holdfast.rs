@@ -8,7 +8,9 @@ use crate::engine::{Engine, Exception, needs_own_server};
 use holdfast_node::NodeId;
 #[cfg(feature = "cassandra")]
 use holdfast_server::ClusterKey;
-use holdfast_server::{Config, DoorAddress, DoorAddresses, First, PEER_PORT_ABOVE, Server};
+use holdfast_server::{
+    Config, DoorAddress, DoorAddresses, First, PEER_PORT_ABOVE, Server, TlsFiles,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -68,6 +70,10 @@ impl Running {
 
 impl Node {
     pub(crate) fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    pub(crate) fn start_with(tls: Option<TlsFiles>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for _ in 0..20 {
             let redis = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -81,7 +87,7 @@ impl Node {
                 key: None,
                 first: First::Alone,
                 password: None,
-                tls: None,
+                tls: tls.clone(),
             };
             // Another process may have taken a port in the meantime.
             let Ok(running) = Running::start(&config) else { continue };
@@ -89,6 +95,11 @@ impl Node {
             return Self { config, redis, running, _folder: folder };
         }
         panic!("no free ports were found");
+    }
+
+    /// Where it speaks its own protocol.
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.config.listen, self.config.port)
     }
 
     fn shared() -> &'static Self {
@@ -149,7 +160,7 @@ fn engine(
 /// Through its own protocol.
 #[cfg(feature = "holdfast")]
 pub(crate) fn holdfast() -> Engine {
-    engine("holdfast://{hosts}", &[], |node| SocketAddr::new(node.config.listen, node.config.port))
+    engine("holdfast://{hosts}", &[], Node::address)
 }
 
 /// Through its Redis door, with the Redis driver.
