@@ -118,6 +118,12 @@ impl Dev {
                 text += &format!("  {example}\n");
             }
         }
+        if tls.is_some() {
+            text += &format!(
+                "In Rust:\n  Client::builder().ca_certificate(std::fs::read({ca:?})?).connect({:?})\n",
+                format!("https://127.0.0.1:{}", self.port)
+            );
+        }
         text + "Press Ctrl-C to stop.\n"
     }
 

@@ -71,6 +71,11 @@ impl ServerFlags {
         }
     }
 
+    /// Whether the servers speak TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.server.iter().any(|server| server.starts_with("https://"))
+    }
+
     /// For single requests.
     pub(crate) fn http(&self) -> Result<Http, Problem> {
         Http::new(self.server.clone(), self.password()?, self.tls.clone())

@@ -158,11 +158,22 @@ impl Address {
         let open = DOORS.iter().filter_map(|door| doors.resolve(door, listen, self.port()));
         let beyond = open.map(|address| address.ip()).find(|ip| !ip.is_loopback());
         let tls = self.tls()?;
-        if let Some(listen) = beyond.filter(|_| !self.insecure && password.is_none()) {
-            return Err(format!(
-                "listening on {listen} lets anyone who can reach it take and break locks: use \
-                 --password-file FILE, or --insecure if that is intended"
-            ));
+        if let Some(listen) = beyond.filter(|_| !self.insecure) {
+            let (risk, remedy) = match (&password, &tls) {
+                (Some(_), Some(_)) => ("", ""),
+                (None, _) => (
+                    "lets anyone who can reach it take and break locks",
+                    "use --password-file FILE",
+                ),
+                (Some(_), None) => (
+                    "sends the password and all traffic unencrypted",
+                    "use --tls-cert, --tls-key and --tls-ca (`holdfast certs` makes them)",
+                ),
+            };
+            if !risk.is_empty() {
+                let accept = "or --insecure if that is intended";
+                return Err(format!("listening on {listen} {risk}: {remedy}, {accept}"));
+            }
         }
         if listen.is_unspecified() && self.advertise.is_none() {
             return Err(format!(

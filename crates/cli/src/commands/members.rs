@@ -95,6 +95,17 @@ impl Members {
     }
 }
 
+fn files_of_a_member(password: bool, encrypted: bool) -> &'static str {
+    match (password, encrypted) {
+        (false, false) => "the cluster's key",
+        (true, false) => "the cluster's key and the password",
+        (false, true) => "the cluster's key and the new node's certificate (`holdfast certs node`)",
+        (true, true) => {
+            "the cluster's key, the password and the new node's certificate (`holdfast certs node`)"
+        }
+    }
+}
+
 /// Only the command goes to stdout: it may be piped to a shell on the other machine.
 fn add(host: &str, common: &Common) -> Result<Exit, Problem> {
     if host.is_empty() || host.starts_with('-') || host.contains(char::is_whitespace) {
@@ -108,17 +119,23 @@ fn add(host: &str, common: &Common) -> Result<Exit, Problem> {
     let mut line = format!(
         "holdfast serve --data-dir data --cluster-key cluster.key --listen {host} --join {join}"
     );
-    if common.server.password()?.is_some() {
+    let (password, encrypted) = (common.server.password()?.is_some(), common.server.is_encrypted());
+    if password {
         line += " --password-file password";
-    } else {
+    }
+    if encrypted {
+        line += " --tls-cert node.pem --tls-key node-key.pem --tls-ca ca.pem";
+    }
+    if !password || !encrypted {
         line += " --insecure";
     }
     if common.json {
         return print_json(&json!({ "host": host, "join": peers, "command": line }));
     }
     eprint_line!(
-        "On {host}, beside the cluster's key and the password, type this. It follows without a \
-         vote first,\nand gets its vote by itself when it has caught up: `holdfast status` shows it."
+        "On {host}, in a folder with {}, type this.\nIt follows without a vote first, and gets its \
+         vote when it has caught up: `holdfast status` shows it.",
+        files_of_a_member(password, encrypted)
     );
     say(&format!("{line}\n"))?;
     Ok(Exit::Success)

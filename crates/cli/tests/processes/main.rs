@@ -42,5 +42,6 @@ mod strangers;
 mod sync_error;
 mod thousand_clients;
 mod tls;
+mod tls_guide;
 mod twins;
 mod zookeeper_door;

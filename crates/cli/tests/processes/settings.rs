@@ -60,6 +60,11 @@ fn invalid_settings_are_refused_with_a_hint() {
     is_refused(&["serve", "--data-dir", data, "--node", "1"], "belong together");
     is_refused(&["serve", "--data-dir", data, "--port", "65530"], "leaves no room");
     is_refused(&["serve", "--data-dir", data, "--listen", "0.0.0.0"], "--password-file FILE");
+    // A password alone would travel in the clear.
+    is_refused(
+        &["serve", "--data-dir", data, "--listen", "0.0.0.0", "--password-file", &typo],
+        "use --tls-cert, --tls-key and --tls-ca",
+    );
     is_refused(
         &["serve", "--data-dir", data, "--listen", "0.0.0.0", "--insecure"],
         "--advertise HOST",
