@@ -24,7 +24,7 @@ const LET_GO_TIMEOUT: Duration = Duration::from_mins(10);
 /// here, and the ticket is given up.
 const WAIT_GRACE: Duration = Duration::from_secs(1);
 
-/// The same for a request that the server has not answered at all.
+/// Like [`WAIT_GRACE`], for a request that the server has not answered at all.
 const ANSWER_GRACE: Duration = Duration::from_secs(3);
 
 impl SessionState {
