@@ -44,7 +44,7 @@ pub struct ServerInfo {
     pub version: String,
     /// `leader`, `follower` or `standalone`.
     pub mode: &'static str,
-    /// Whether the node knows a leader that a majority follows.
+    /// Whether the node knows a leader.
     pub serving: bool,
     /// Frames received from all clients.
     pub received: u64,
