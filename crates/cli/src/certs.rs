@@ -1,4 +1,4 @@
-//! `holdfast certs`: an authority of one's own, and the certificates that it signs.
+//! `holdfast certs`: creates a certificate authority, and certificates that it signs.
 
 use crate::stderr::eprint_line;
 use crate::wall;
@@ -25,7 +25,7 @@ const CA_NAME: &str = "Holdfast CA";
 /// How long an authority is valid.
 const CA_DAYS: u64 = 3_650;
 
-/// How far clocks may be behind.
+/// Certificates are valid from this long ago, for machines whose clocks are behind.
 const CLOCKS_DIFFER: Duration = Duration::from_hours(24);
 
 #[derive(Debug, Subcommand)]
@@ -48,31 +48,31 @@ pub(crate) enum Certs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ca {
-    /// The folder for its files
+    /// The folder for the authority's files
     folder: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeCert {
-    /// The folder of the authority; the certificate is put there as well
+    /// The authority's folder; the certificate is written there too
     folder: PathBuf,
-    /// The name of the node, for people
+    /// The node's name, used in the certificate and its file name
     name: String,
     /// Host names and IP addresses of the node; localhost is always included
     #[arg(required = true)]
     hosts: Vec<String>,
-    /// How many days it is valid
+    /// How many days the certificate is valid
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3650))]
     days: u64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ClientCert {
-    /// The folder of the authority; the certificate is put there as well
+    /// The authority's folder; the certificate is written there too
     folder: PathBuf,
-    /// The name of the client
+    /// The client's name, used in the certificate and its file name
     name: String,
-    /// How many days it is valid
+    /// How many days the certificate is valid
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3650))]
     days: u64,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Made {
     pub(crate) key: PathBuf,
 }
 
-/// Makes an authority in a folder, which is created.
+/// Makes an authority in a folder, which is created if necessary.
 pub(crate) fn make_ca(folder: &Path) -> Result<Made, String> {
     fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
     let key = KeyPair::generate().map_err(|error| error.to_string())?;

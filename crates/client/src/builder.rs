@@ -15,7 +15,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 /// Default: how long a session may be silent before the server ends it.
 const SESSION_TTL: Duration = Duration::from_secs(10);
 
-/// Default: how long a request without a limit of its own may take. Several elections.
+/// Default: how long a request without a limit of its own may take. Long enough for several leader
+/// elections.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longer than any real wait, and short enough for time arithmetic.
@@ -52,7 +53,7 @@ pub struct Builder {
     tls: Tls,
 }
 
-/// How servers at `https://` addresses are verified, and what they are shown.
+/// How servers at `https://` addresses are verified, and the client's own certificate.
 #[derive(Clone, Default)]
 struct Tls {
     ca: Option<Certificate>,
@@ -72,15 +73,15 @@ impl Builder {
         }
     }
 
-    /// How long the session may be silent before the server ends it and grants its locks to the next
-    /// holders. Default: 10s.
+    /// How long the session may be silent before the server ends it and grants its locks to the
+    /// next holders. Default: 10s.
     #[must_use]
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// The label of its tickets, for people who look at the locks. Default: `host:pid`.
+    /// The label of the client's tickets, for people who look at the locks. Default: `host:pid`.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -126,8 +127,8 @@ impl Builder {
         self
     }
 
-    /// How many locks it may hold or wait for at once; beyond that, [`Error::TooMany`]. Default and
-    /// maximum: 10,000.
+    /// How many locks the client may hold or wait for at once; beyond that, [`Error::TooMany`].
+    /// Default and maximum: 10,000.
     #[must_use]
     pub fn tickets_max(mut self, tickets: usize) -> Self {
         self.tickets_max = tickets.min(TICKETS_MAX);
@@ -169,7 +170,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// `http://host:port`, also without the scheme, or `https://host:port`.
+/// Parses `http://host:port`, with or without the scheme, or `https://host:port`.
 fn endpoint(server: &str, tls: &Tls) -> Result<Endpoint, Error> {
     let bad = |why: &str| Error::BadAddress(format!("{server}: {why}"));
     let url = match server.split_once("://") {

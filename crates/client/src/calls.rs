@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 /// How long one server may take to answer.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// How long it may take before the next server is asked as well.
+/// How long one server may take before the next one is asked as well.
 const HEAD_START: Duration = Duration::from_millis(500);
 
 const NO_ANSWER: &str = "the server does not answer";
@@ -28,7 +28,7 @@ const ROUND_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) type Server = HoldfastClient<Channel>;
 
-/// The servers, each connected to when it is first needed.
+/// The servers. A connection is opened when it is first needed.
 #[derive(Debug)]
 pub(crate) struct Calls {
     servers: Vec<Channel>,

@@ -130,7 +130,8 @@ impl Client {
         }
     }
 
-    /// The same without a runtime, so that it can be called in any destructor.
+    /// Like [`Client::close`], but blocking and without a runtime, so that any destructor can call
+    /// it.
     pub(crate) fn close_blocking(self, at_most: Duration) {
         let (closed, wait) = sync_mpsc::channel::<()>();
         if self.orders.send(Order::Close(Box::new(closed))).is_ok() {

@@ -58,12 +58,12 @@ codes! {
     /// There are waiters, so a reader can't become the writer: release the lock and acquire it
     /// again.
     UpgradeBlocked = "upgrade_blocked",
-    /// The lock is exclusive/shared and a permit was asked for, or the other way round; or it has
-    /// another number of permits.
+    /// The lock is exclusive or shared and a permit was requested, or the other way round; or it
+    /// has a different number of permits.
     OtherKind = "other_kind",
-    /// One of several names is held by this client already.
+    /// This client already holds one of several names.
     AlreadyHeld = "already_held",
-    /// This client has taken the lock again, so its mode can't be changed.
+    /// This client has acquired the lock more than once, so its mode can't be changed.
     Reentered = "reentered",
     /// The password is missing or wrong.
     Unauthenticated = "unauthenticated",
@@ -73,9 +73,9 @@ codes! {
     TooLarge = "too_large",
     /// A limit of the cluster is reached.
     Full = "full",
-    /// The secret is not the ticket's.
+    /// The secret does not match the ticket.
     NotOwner = "not_owner",
-    /// No such ticket is held, or a token that was claimed is not.
+    /// The ticket is not held, or a token that the request claims to hold is not.
     NotHeld = "not_held",
     /// The ticket is still waiting.
     NotYetServed = "not_yet_served",
@@ -83,13 +83,13 @@ codes! {
     AlreadyServed = "already_served",
     /// The mode in which the lock is held does not allow this.
     WrongMode = "wrong_mode",
-    /// No ticket of that number was ever drawn.
+    /// No ticket with this number was ever drawn.
     NeverDrawn = "never_drawn",
     /// The name is in use as something that is not a lock.
     InUse = "in_use",
     /// The ticket was taken through another protocol.
     Held = "held",
-    /// There is no such thing.
+    /// What the request refers to does not exist.
     NotFound = "not_found",
 }
 

@@ -31,7 +31,7 @@ pub enum EndReason {
     TimedOut,
     /// The cluster was restored from a backup.
     Restored,
-    /// It is over, and it is no longer known how.
+    /// The ticket is over, but it is not known how it ended.
     Unknown,
 }
 
@@ -89,13 +89,13 @@ impl fmt::Display for EndReason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A try found the lock busy, or a wait ended without being served.
+    /// The lock was busy and the call does not wait, or the wait ended without being served.
     NotAcquired(String),
     /// The server refused the request; nothing was done.
     Refused {
-        /// For programs.
+        /// The reason, for programs.
         code: ErrorCode,
-        /// For people.
+        /// The reason, for people.
         message: String,
         /// What to do.
         hint: String,
@@ -107,7 +107,7 @@ pub enum Error {
     SessionLost,
     /// The ticket is over, for this reason.
     Over(EndReason),
-    /// No server answered in time. The text says if the request may have taken effect nevertheless.
+    /// No server answered in time. The text says whether the request may still have taken effect.
     Unreachable(String),
     /// A server address is invalid.
     BadAddress(String),
@@ -159,7 +159,7 @@ impl From<proto::Refused> for Error {
 }
 
 impl Error {
-    /// For requests that only a holder can make: if its ticket is not found, it is over.
+    /// For requests that only a holder can make: a ticket that is not found is over.
     pub(crate) fn of_holder(self) -> Self {
         match self {
             Self::Refused { code: ErrorCode::NotHeld, .. } => Self::Over(EndReason::Unknown),
@@ -186,7 +186,7 @@ impl Error {
     }
 }
 
-/// The longest message that a server accepts, less what is wrapped around a request.
+/// The longest message that a server accepts, minus the overhead around a request.
 const MESSAGE_BYTES_MAX: usize = (512 << 10) - 64;
 
 /// Refuses a request that no server would accept: if it were sent, it would end the stream every

@@ -7,7 +7,7 @@ use crate::guard_state::GuardState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Part of a guard's state, whichever ticket it has.
+/// Part of a guard's state. It stays the same when an upgrade replaces the ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     changing: Mutex<bool>,
@@ -36,7 +36,7 @@ impl Gate {
         (!*changing).then(look)
     }
 
-    /// Calls `look` while nobody else looks and no change starts, whether or not one is unsettled.
+    /// Calls `look` while no other `look` runs and no change starts, even if one is unsettled.
     pub(crate) fn look_alone<T>(&self, look: impl FnOnce() -> T) -> T {
         let _changing = self.changing();
         look()

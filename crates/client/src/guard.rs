@@ -105,7 +105,7 @@ impl Guard {
         self.held().endings.first()
     }
 
-    /// The same, for each name of a lock with several.
+    /// How the previous holders ended, for each name of a lock with several.
     pub fn endings(&self) -> &[Ending] {
         &self.held().endings
     }
@@ -126,7 +126,7 @@ impl Guard {
         self.state().health()
     }
 
-    /// How long the lease is certain to be good if no server answers from now on.
+    /// How long the lease is certain to last if no server answers from now on.
     pub fn remaining(&self) -> Duration {
         self.state().remaining()
     }
@@ -288,7 +288,7 @@ impl Guard {
         self.settled().await?;
         self.follow();
         let Self { held, client } = self;
-        // A re-entrant acquire that only inspects it is no guard.
+        // A re-entrant acquire that only inspects the ticket does not count as a guard.
         let state = held.state.clone();
         let last = state.gate.look_alone(|| Arc::into_inner(held));
         let Some(held) = last else { return Ok(()) };

@@ -93,7 +93,7 @@ impl From<Lease> for SharedLease {
     }
 }
 
-/// The state of a guard, whichever ticket it has: an upgrade gives it another one.
+/// The state of a guard. It stays the same when an upgrade replaces the ticket.
 #[derive(Debug)]
 pub(crate) struct GuardState {
     lease: Arc<SharedLease>,
@@ -155,8 +155,8 @@ impl GuardState {
         Moment::from_nanos(self.forced_at.load(Ordering::Acquire))
     }
 
-    /// The health by the clock, whatever the driver has set: a process that was stopped looks here
-    /// first.
+    /// The health by the clock, whatever the driver has set: after a process was stopped, the
+    /// driver may not have noticed yet.
     pub(crate) fn health(&self) -> Health {
         let shown = self.shown().health;
         match guard_health(shown, self.lease.get(), self.forced_at(), clock::now()) {
@@ -177,7 +177,7 @@ impl GuardState {
         health
     }
 
-    /// How long it is certain to be good without a confirmation.
+    /// How long the lease is certain to last without a confirmation.
     pub(crate) fn remaining(&self) -> Duration {
         match self.health() {
             Health::Lost(_) => Duration::ZERO,
@@ -187,7 +187,7 @@ impl GuardState {
         }
     }
 
-    /// Resolves when it is lost, as set by the driver or by the clock, whichever is first.
+    /// Resolves when the guard is lost, as set by the driver or by the clock, whichever is first.
     pub(crate) async fn lost(&self) -> EndReason {
         loop {
             let changed = self.changed.notified();

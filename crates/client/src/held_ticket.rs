@@ -1,4 +1,4 @@
-//! A held ticket. It keeps the lock; dropping it releases the lock.
+//! A held ticket. Dropping it releases the lock.
 
 use crate::driver::Order;
 use crate::error::EndReason;
@@ -152,7 +152,7 @@ impl HeldTicket {
 
     /// The writer's ticket from its upgrade is over.
     pub(crate) fn set_over_as_writer(&self, how: EndReason) {
-        // The first reason that was known is the true one.
+        // The reason that became known first is the true one.
         let _ = self.over_as_writer.set(how);
     }
 
@@ -174,7 +174,7 @@ impl HeldTicket {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the caller is responsible for its end.
+    /// Makes the caller responsible for ending the ticket.
     pub(crate) fn take_over(self) -> Option<Room> {
         self.room().take()
     }

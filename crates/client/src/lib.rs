@@ -1,6 +1,6 @@
 //! The Rust client of Holdfast.
 //!
-//! A [`Client`] keeps a session with a Holdfast cluster, through whichever of its servers answers.
+//! A [`Client`] keeps a session with a Holdfast cluster, through any server that answers.
 //! A lock that it acquires is kept alive in the background, and has a fencing token for the
 //! protected resource to compare.
 //!
@@ -22,8 +22,8 @@
 //! machine (`session/`), which makes all decisions: it numbers the request and has the driver send
 //! it over its stream. If the server fails, it has the session attached to a stream of another
 //! server, and the request sent again under the same number, so that it has one effect. When the
-//! grant arrives, the driver makes a [`Guard`] of it. `session/lease.rs` computes until when its
-//! lease is certain to be good.
+//! grant arrives, the driver turns it into a [`Guard`]. `session/lease.rs` computes how long its
+//! lease is certain to last.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "only `session` is pure")]
 

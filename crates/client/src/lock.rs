@@ -10,7 +10,7 @@ use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::time::Duration;
 
-/// A wait that ends only with its session.
+/// The `wait_ms` of a wait that ends only with its session.
 pub(crate) const FOREVER: u64 = u64::MAX;
 
 /// A lock to acquire: set the options, then call [`Lock::acquire`].
@@ -43,15 +43,15 @@ impl Lock {
         Self { client, acquire, reentrant: false }
     }
 
-    /// Gives it a lease of its own, renewed in the background, instead of the session's: it may
-    /// outlive the session. At most a year.
+    /// Gives the lock a lease of its own, renewed in the background, instead of the session's, so
+    /// that it may outlive the session. At most a year.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.acquire.ttl_ms = Some(millis(ttl));
         self
     }
 
-    /// How long [`Lock::acquire`] waits in line. Default: forever. With zero it is a try, and the
-    /// error names the holder.
+    /// How long [`Lock::acquire`] waits in line. Default: forever. With zero it does not wait,
+    /// and the error names the holder.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.acquire.wait_ms = Some(millis(wait));
         self
@@ -77,7 +77,7 @@ impl Lock {
         self
     }
 
-    /// The same for a lock that another process keeps, by its token.
+    /// Like [`Lock::holding`], for a lock that another process holds, by its token.
     pub fn holding_token(mut self, token: impl Into<Token>) -> Self {
         self.acquire.claims.push(token.into().get());
         self
@@ -164,7 +164,7 @@ impl Lock {
     }
 }
 
-/// In milliseconds, rounded up, so that only zero becomes zero.
+/// Converts to milliseconds, rounding up so that only zero becomes zero.
 pub(crate) fn millis(duration: Duration) -> u64 {
     let rounded_up = duration.as_nanos().div_ceil(1_000_000);
     u64::try_from(rounded_up).unwrap_or(u64::MAX).min(u64::MAX - 1)

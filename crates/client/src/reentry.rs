@@ -1,4 +1,4 @@
-//! Re-entrancy, which the client counts: the server only knows whether a lock is held.
+//! Re-entrancy, which is counted by the client: the server only knows whether a lock is held.
 
 use crate::error::Error;
 use crate::guard::Guard;
@@ -40,7 +40,7 @@ struct Slot {
     known: Mutex<HeldByClient>,
     /// Only one caller at a time asks the server; the next one finds its result.
     asking: Arc<AsyncMutex<()>>,
-    /// How many callers that may wait in line ask the server, or will.
+    /// How many callers that may wait in line are asking the server, or are about to.
     waiting_callers: watch::Sender<usize>,
 }
 
@@ -89,7 +89,7 @@ impl Drop for WaitingCaller {
     }
 }
 
-/// Until when an acquire may wait, here and in line together.
+/// The time limit of an acquire, for waiting both here and in line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WaitLimit {
     NoWait,
@@ -202,8 +202,8 @@ impl Slot {
         }
     }
 
-    /// Waits until no other caller asks the server. A try waits only for other tries, which are
-    /// answered quickly.
+    /// Waits until no other caller asks the server. A caller that does not wait in line only waits
+    /// for others of its kind, which are answered quickly.
     async fn alone(&self, until: WaitLimit) -> Result<OwnedMutexGuard<()>, Error> {
         let alone = self.asking.clone().lock_owned();
         if !matches!(until, WaitLimit::NoWait) {

@@ -41,7 +41,7 @@ impl From<proto::Fence> for Fence {
     }
 }
 
-/// One key of the fenced register: a token older than one that it has seen is refused.
+/// One key of the fenced register, which refuses tokens older than the newest it has seen.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -49,7 +49,7 @@ impl From<proto::Fence> for Fence {
 /// # let client = Client::connect(&servers).await?;
 /// let register = client.register("ledger");
 /// let guard = client.lock("ledger").acquire().await?;
-/// // Before it goes by what it reads, a new holder shows its token: no older one can write then.
+/// // A new holder shows its token before it relies on the value: older ones can't write any more.
 /// let fence = register.raise(&guard).await?;
 /// assert_eq!(fence.value, None);
 /// register.put("balance 40", &guard).await?;
@@ -79,8 +79,8 @@ impl Register {
         self.through(request::What::Put(put)).await
     }
 
-    /// Shows the token to the fence, and reads: a new holder does this before it relies on the
-    /// value. From then on, earlier holders can't write.
+    /// Shows the token to the fence and reads the value. A new holder does this before it relies on
+    /// the value. From then on, earlier holders can't write.
     pub async fn raise(&self, holder: &Guard) -> Result<Fence, Error> {
         let (token, mode) = (holder.token().get(), holder.mode().into());
         let raise = proto::RaiseRequest { key: self.key.clone(), token, mode };

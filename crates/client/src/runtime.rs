@@ -1,6 +1,5 @@
 //! The threads that sessions run on. They belong to the client, so that a session outlives the
-//! runtime that the program uses it in: what is dropped while that runtime shuts down is still
-//! released.
+//! program's runtime: guards that are dropped while that runtime shuts down are still released.
 
 use crate::driver::Order;
 use crate::error::Error;
@@ -12,8 +11,8 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-/// All sessions of the process share them. One is enough for any ordinary program; a load generator
-/// with thousands of sessions keeps several busy.
+/// The number of threads that all sessions of the process share. One is enough for any ordinary
+/// program; a load generator with thousands of sessions keeps several busy.
 const THREADS_MAX: usize = 4;
 
 /// How long the shutdown of a runtime waits until everything is released.

@@ -20,7 +20,7 @@ pub(crate) fn with_causes(mut message: String, error: &dyn std::error::Error) ->
     let mut cause = error.source();
     while let Some(error) = cause {
         let why = error.to_string();
-        // Some errors repeat what they were caused by.
+        // Some errors already include their cause.
         if !message.ends_with(&why) {
             message = format!("{message}: {why}");
         }

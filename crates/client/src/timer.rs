@@ -1,5 +1,5 @@
-//! Timers on the client's own threads (`runtime.rs`), so that its futures can be polled on any
-//! executor, even one without timers.
+//! Timers on the client's own threads (`runtime.rs`), so that the client's futures can be polled on
+//! any executor, even one without timers.
 
 use crate::runtime;
 use std::time::Duration;

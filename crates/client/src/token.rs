@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// A fencing token: the number of a ticket. It is greater than that of every conflicting earlier
-/// holder of the lock. Send it with every write, and have the resource refuse a token lower than
-/// the highest it has seen.
+/// A fencing token: the number of a ticket. It is greater than the token of every conflicting
+/// earlier holder of the lock. Send it with every write, and have the resource refuse a token lower
+/// than the highest it has seen.
 ///
 /// ```
 /// use holdfast_client::Token;
@@ -23,7 +23,7 @@ impl Token {
         Self(token)
     }
 
-    /// Its number: below 2^53, so exact in JSON.
+    /// The number. It is below 2^53, so it is exact in JSON.
     pub const fn get(self) -> u64 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Events of locks, as they happen.
+//! Watches: events of locks as they happen.
 
 use crate::calls::{Calls, Server};
 use crate::error::{EndReason, Error};
@@ -91,11 +91,11 @@ pub enum Event {
         /// Its token.
         token: Token,
     },
-    /// A holder died, and nobody is served for a while.
+    /// A holder died, and its lock-delay has started: nobody is served until it is over.
     Delayed {
         /// The lock.
         name: Bytes,
-        /// For how long.
+        /// How long the delay is.
         pause: Duration,
         /// The death that caused it.
         after: Option<Ending>,

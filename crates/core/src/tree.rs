@@ -42,7 +42,7 @@ pub struct AuthId {
 pub struct Acl {
     /// Bits of [`perms`].
     pub perms: u32,
-    /// Whom they apply to.
+    /// The identity that they apply to.
     pub id: AuthId,
 }
 

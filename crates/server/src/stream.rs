@@ -18,8 +18,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
 
-/// How much unencrypted data a connection buffers before its handshake is done, and how much is
-/// encrypted at once.
+/// How many bytes of plaintext a connection buffers before its handshake is done, and how many it
+/// encrypts at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// The first byte of a TLS connection: the type of a handshake record.
@@ -35,7 +35,7 @@ pub(crate) struct Stream {
 struct Tls {
     connection: Connection,
     /// Sent in the clear to a client that does not speak TLS. `None` once the first byte has
-    /// arrived, or if there is nothing to say.
+    /// arrived, or if nothing is to be sent.
     plaintext_reply: Option<&'static [u8]>,
 }
 
@@ -85,20 +85,20 @@ impl Stream {
         self.tcp.peer_addr()
     }
 
-    /// How many bytes have arrived and were not read. If they are encrypted, bytes that were
-    /// decrypted and not read do not count.
+    /// How many bytes have arrived in the socket and have not been read. Bytes that were decrypted
+    /// and have not been read are not included.
     pub(crate) fn unread(&self) -> u64 {
         ioctl_fionread(&self.tcp).unwrap_or_default()
     }
 
-    /// Whether data that was accepted by a write is still waiting to be sent. It is sent by whoever
-    /// waits for this stream to be ready.
+    /// Whether data that was accepted by a write is still waiting to be sent. It is sent while a
+    /// caller waits for this stream to be ready.
     pub(crate) fn has_unsent(&self) -> bool {
         self.tls().is_some_and(|tls| tls.connection.wants_write())
     }
 
-    /// What the socket must be ready for, so that a read can get further. `None` if there is data
-    /// to be read.
+    /// What the socket must be ready for before a read can make progress. `None` if there is data
+    /// to read already.
     fn read_interest(&self) -> Option<Interest> {
         let Some(mut tls) = self.tls() else { return Some(Interest::READABLE) };
         if tls.has_plaintext() {
@@ -107,7 +107,7 @@ impl Stream {
         Some(tls.add_unsent(Interest::READABLE))
     }
 
-    /// The same for a write.
+    /// What the socket must be ready for before a write can make progress.
     fn write_interest(&self) -> Interest {
         match self.tls() {
             Some(tls) if tls.connection.is_handshaking() => tls.add_unsent(Interest::READABLE),
@@ -115,7 +115,7 @@ impl Stream {
         }
     }
 
-    /// Sends what is waiting to be sent, and gets on with the handshake.
+    /// Sends what is waiting to be sent, and continues the handshake.
     fn advance(&self, ready: Ready) -> io::Result<()> {
         let Some(mut tls) = self.tls() else { return Ok(()) };
         if ready.is_writable() {
@@ -153,8 +153,8 @@ impl Stream {
         }
     }
 
-    /// Like [`TcpStream::ready`]. Being readable or writable may mean only that the encryption can
-    /// get further. Cancel-safe.
+    /// Like [`TcpStream::ready`]. Being readable or writable may only mean that TLS can make
+    /// progress. Cancel-safe.
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         loop {
             if interest.is_readable() && self.read_interest().is_none() {
@@ -293,13 +293,13 @@ impl Tls {
             Err(error) => return Err(error),
         }
         let processed = self.connection.process_new_packets();
-        // In case of an error, this tells the other side the reason.
+        // In case of an error, this sends the alert with the reason.
         let sent = self.send(tcp);
         processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         sent.map(|()| true)
     }
 
-    /// Looks at the first byte without reading it.
+    /// Peeks at the first byte. Returns false if it is not that of a TLS connection.
     fn speaks_tls(&mut self, tcp: &TcpStream) -> io::Result<bool> {
         let mut first = [0];
         let (count, _) = tcp.try_io(Interest::READABLE, || {
@@ -317,15 +317,15 @@ impl Tls {
             let mut reader = self.connection.reader();
             match reader.fill_buf() {
                 Ok(bytes) => {
-                    // Nothing means that the other side has said that it is done.
+                    // Zero bytes mean that the other side has sent `close_notify`.
                     let count = bytes.len().min(into.remaining_mut());
                     into.put_slice(bytes.get(..count).unwrap_or_default());
                     reader.consume(count);
                     return Ok(count);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // It hung up without saying so. Every protocol here marks the end of its messages
-                // itself, so nothing can be cut off unnoticed.
+                // It closed the connection without `close_notify`. Every protocol here marks the
+                // end of its messages itself, so truncation can't go unnoticed.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 Err(error) => return Err(error),
             }
@@ -335,7 +335,7 @@ impl Tls {
         }
     }
 
-    /// Takes something only if everything taken before is sent, so that little is ever waiting.
+    /// Accepts data only once everything accepted before is sent, so that little is ever waiting.
     fn write(
         &mut self,
         tcp: &TcpStream,
@@ -352,7 +352,7 @@ impl Tls {
     }
 }
 
-/// A socket as rustls reads and writes it.
+/// Adapts a socket to the interface that rustls reads from and writes to.
 struct NonBlocking<'a>(&'a TcpStream);
 
 impl Read for NonBlocking<'_> {

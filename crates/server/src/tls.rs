@@ -1,5 +1,5 @@
-//! TLS, for every door and between nodes: one certificate, one key, and the authorities that sign
-//! those of others. The files are read again when they change.
+//! TLS for every door and between nodes: one certificate with its key, and the authorities that
+//! others' certificates are verified with. The files are reloaded when they change.
 
 use crate::stream::Stream;
 use rustls::client::WebPkiServerVerifier;
@@ -23,17 +23,17 @@ const CHECK_EVERY: Duration = Duration::from_secs(2);
 /// HTTP/2 and HTTP/1 share one port: the client chooses.
 const HTTP_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Where the certificates of a node are, all as PEM.
+/// The certificate files of a node, all in PEM format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The node's certificate, followed by the intermediate ones. It is used as a server and, towards
-    /// other nodes, as a client.
+    /// The node's certificate, followed by the intermediate ones. The node presents it as a server
+    /// and, to other nodes, as a client.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
     /// The authority that signs the certificates of all nodes.
     pub ca: PathBuf,
-    /// The authority that signs clients' certificates. `None` means that clients have none.
+    /// The authority that signs clients' certificates. `None` if clients need no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -98,7 +98,7 @@ impl Tls {
         Stream::accepted(tcp, config.clone(), plaintext_reply)
     }
 
-    /// Encrypts a connection dialed to another node, whose certificate must be for `host`.
+    /// Encrypts a connection to another node, whose certificate must be valid for `host`.
     pub(crate) fn dial(&self, tcp: TcpStream, host: &str) -> Result<Stream, String> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone())
@@ -107,8 +107,8 @@ impl Tls {
         Stream::dialed(tcp, config, name).map_err(|error| error.to_string())
     }
 
-    /// Reads the files again whenever one changes. Connections that are open keep what they have. A
-    /// change that can't be used is reported, and the last usable files stay in use.
+    /// Reloads the files whenever one changes. Open connections are not affected. If the new files
+    /// can't be used, that is reported, and the previous ones stay in use.
     pub(crate) async fn keep_current(self) {
         let mut seen = self.files.changed_at();
         loop {
@@ -137,7 +137,7 @@ impl TlsFiles {
         files.into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// When each file was last written; `None` if that can't be told.
+    /// When each file was last modified, and its size. `None` if that is not known.
     fn changed_at(&self) -> Vec<Option<(SystemTime, u64)>> {
         let changed = |path: &Path| {
             let about = fs::metadata(path).ok()?;
@@ -205,7 +205,7 @@ impl Configs {
     }
 }
 
-/// Named here, because other crates of the binary bring another one.
+/// Chosen explicitly, because other crates in the binary enable another provider.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

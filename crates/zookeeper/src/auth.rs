@@ -1,4 +1,4 @@
-//! Who clients say that they are: ZooKeeper's schemes `ip` and `digest`.
+//! Client authentication: ZooKeeper's schemes `ip` and `digest`.
 
 use crate::codec::AuthPacket;
 use base64::Engine as _;
@@ -7,10 +7,10 @@ use holdfast_core::AuthId;
 use sha1::{Digest as _, Sha1};
 use std::net::IpAddr;
 
-/// Ids that one client may have: each goes with every change that it makes.
+/// The most ids of one client: all of them are part of every change that it makes.
 const IDS_MAX: usize = 16;
 
-/// What every client is known by from the beginning.
+/// The id that every client has from the start: its address.
 pub(crate) fn of_address(address: IpAddr) -> AuthId {
     AuthId { scheme: "ip".to_owned(), id: address.to_canonical().to_string() }
 }
@@ -20,7 +20,7 @@ pub(crate) fn proven(packet: &AuthPacket, address: &AuthId) -> Option<AuthId> {
     let AuthPacket { scheme, auth } = packet;
     match scheme.as_str() {
         "digest" => {
-            // Without a password, the whole is the user.
+            // Without a colon, all of it is the user name.
             let colon = auth.iter().position(|byte| *byte == b':').unwrap_or(auth.len());
             let user = std::str::from_utf8(auth.get(..colon)?).ok()?;
             Some(AuthId { scheme: scheme.clone(), id: digest_id(user, auth) })
@@ -30,28 +30,28 @@ pub(crate) fn proven(packet: &AuthPacket, address: &AuthId) -> Option<AuthId> {
     }
 }
 
-/// The user whose digest carries the password of the server.
+/// The user name with which clients prove the server's password.
 const PASSWORD_USER: &str = "holdfast";
 
-/// What a client proves that knows the password of the server: as the user `holdfast`, with the scheme
+/// The id of a client that has proven the server's password, as the user `holdfast` with the scheme
 /// `digest`.
 pub fn password_id(password: &[u8]) -> AuthId {
     let both = [PASSWORD_USER.as_bytes(), b":", password].concat();
     AuthId { scheme: "digest".to_owned(), id: digest_id(PASSWORD_USER, &both) }
 }
 
-/// Whether an id may be added: not if its user is the one that must have the password, and it has
-/// another.
+/// Whether an id may be added: false if its user is the one that proves the server's password, and
+/// the password is wrong.
 pub(crate) fn is_not_a_wrong_password(id: &AuthId, required: Option<&AuthId>) -> bool {
     required.is_none_or(|required| id == required || user_of(id) != user_of(required))
 }
 
-/// A user, and the digest of its name and password.
+/// The id of a user: its name, and the digest of `both`, its name and password.
 fn digest_id(user: &str, both: &[u8]) -> String {
     format!("{user}:{}", STANDARD.encode(Sha1::digest(both)))
 }
 
-/// Adds an id, unless it is known or there are too many.
+/// Adds an id unless the client has it already. Returns false if there are too many.
 pub(crate) fn add(ids: &mut Vec<AuthId>, id: AuthId) -> bool {
     if ids.contains(&id) {
         return true;
@@ -63,7 +63,7 @@ pub(crate) fn add(ids: &mut Vec<AuthId>, id: AuthId) -> bool {
     true
 }
 
-/// The name in an id, as `whoAmI` shows it.
+/// An id as `whoAmI` shows it: with the user name only.
 pub(crate) fn user_of(id: &AuthId) -> AuthId {
     let user = match id.scheme.as_str() {
         "digest" => id.id.split(':').next().unwrap_or_default(),

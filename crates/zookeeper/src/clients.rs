@@ -1,4 +1,4 @@
-//! All clients of one node: who has which session, and who must hear of what.
+//! All clients of one node: which session each has, and which events to notify them of.
 
 use crate::codec::WatchEvent;
 use crate::connection::{HeartbeatReply, Message};
@@ -9,40 +9,40 @@ use holdfast_gateway::{Resume, SessionEvent, Step};
 use holdfast_node::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which client something is about: the driver never uses a number twice.
+/// Identifies a client. The driver never reuses a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// What a client's connection must be told.
+/// A notice for a client's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// Something that it watches has changed.
     Event(WatchEvent),
     /// Its session has ended.
     SessionEnded,
-    /// Another connection has gone on with its session.
+    /// Another connection has attached its session.
     SessionMoved,
 }
 
-/// The clients of one node. Tasks and effects come to it on one thread, in order.
+/// The clients of one node. Must receive tasks and effects on one thread, in order.
 #[derive(Debug, Default)]
 pub struct Clients {
-    /// Those with a connection. Nothing is kept or done for others.
+    /// Clients with a connection. Nothing is kept or done for others.
     present: BTreeSet<ClientId>,
     pub(crate) watches: Watches,
-    /// Who speaks for a session, and since which attachment.
+    /// The clients bound to each session, each with its attachment.
     sessions: BTreeMap<SessionId, Vec<(ClientId, u64)>>,
     of_client: BTreeMap<ClientId, SessionId>,
 }
 
 impl Clients {
-    /// A connection has begun.
+    /// Adds a client that has connected.
     pub fn register(&mut self, client: ClientId) {
         self.present.insert(client);
     }
 
-    /// Lets a client's task do its next step. What a client that has gone asked for is not done: it
-    /// would be kept for nobody.
+    /// Runs the next step of a client's task. Does nothing for a client that has disconnected,
+    /// since nobody would clean up after it.
     pub fn resume(&mut self, task: &mut ClientTask, state: &State, resume: Resume) -> Step {
         if self.present.contains(&task.client()) {
             task.resume(state, self, resume)
@@ -51,7 +51,7 @@ impl Clients {
         }
     }
 
-    /// Something came from the loop: which connections must be told what, in this order.
+    /// Converts an event of the loop into messages for connections, in order.
     pub fn receive(&mut self, event: &SessionEvent) -> Vec<(ClientId, Message)> {
         match event {
             SessionEvent::Effect { effect, .. } => {
@@ -72,18 +72,18 @@ impl Clients {
         }
     }
 
-    /// This node may have missed events: all clients are forgotten, and must connect again.
+    /// Forgets all clients, which must connect again, because this node may have missed events.
     pub fn lost_track(&mut self) {
         *self = Self::default();
     }
 
-    /// A client speaks for a session from this attachment on.
+    /// Binds a client to a session, from this attachment on.
     pub(crate) fn bind(&mut self, client: ClientId, session: SessionId, attachment: u64) {
         self.sessions.entry(session).or_default().push((client, attachment));
         self.of_client.insert(client, session);
     }
 
-    /// A client's connection has ended.
+    /// Removes a client whose connection has ended.
     pub fn forget(&mut self, client: ClientId) {
         self.present.remove(&client);
         self.watches.forget(client);
@@ -101,7 +101,7 @@ impl Clients {
         self.watches.len()
     }
 
-    /// Something happened: who must be told what, in this order.
+    /// The notices that follow from an effect, in order.
     pub fn effect(&mut self, effect: &Effect) -> Vec<(ClientId, Notice)> {
         match effect {
             Effect::NodeChanged { path, what, zxid } => {
@@ -118,7 +118,7 @@ impl Clients {
         }
     }
 
-    /// Those who spoke for a session before an attachment.
+    /// The same notice for each client whose attachment of the session is older than `before`.
     fn notices_for(
         &self,
         session: SessionId,

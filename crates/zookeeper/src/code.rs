@@ -1,11 +1,11 @@
-//! What goes wrong, in ZooKeeper's numbers.
+//! ZooKeeper's error codes.
 
 use crate::codec::Malformed;
 use holdfast_core::{NodeRefusal, Refusal};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
-        /// An error as ZooKeeper numbers it.
+        /// A ZooKeeper error code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Code { $($(#[$doc])* $name,)* }
 
@@ -15,7 +15,7 @@ macro_rules! codes {
                 match self { $(Self::$name => $number,)* }
             }
 
-            /// The error with that number.
+            /// The error with this number. `None` if it is not known.
             pub fn of(number: i32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
@@ -24,15 +24,15 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Something that should not happen.
+    /// An internal error.
     SystemError = -1;
     /// An earlier change of a multi failed.
     RuntimeInconsistency = -2;
-    /// The request can't be read.
+    /// The request is malformed.
     MarshallingError = -5;
-    /// There is no such request here.
+    /// The request is not supported.
     Unimplemented = -6;
-    /// The server did not do it in time.
+    /// The request timed out.
     OperationTimeout = -7;
     /// A path, a kind or a time is not valid.
     BadArguments = -8;
@@ -44,27 +44,26 @@ codes! {
     BadVersion = -103;
     /// Ephemeral znodes have no children.
     NoChildrenForEphemerals = -108;
-    /// There is one already.
+    /// The znode already exists.
     NodeExists = -110;
-    /// It has children.
+    /// The znode has children.
     NotEmpty = -111;
     /// The session has ended.
     SessionExpired = -112;
     /// The access control list is not valid.
     InvalidAcl = -114;
-    /// The client is not who it says.
+    /// Authentication failed.
     AuthFailed = -115;
-    /// Another connection has gone on with the session.
+    /// Another connection has attached the session.
     SessionMoved = -118;
     /// There is no such watch.
     NoWatcher = -121;
-    /// A bound is reached.
+    /// A limit is reached.
     QuotaExceeded = -125;
 }
 
 impl Code {
-    /// What a refusal of the core is called. A lock that can't be had in this way is a bad argument:
-    /// The error for a request that can't be read.
+    /// The error for a malformed request.
     pub(crate) fn of_malformed(malformed: &Malformed) -> Self {
         match *malformed {
             Malformed::NO_SUCH_KIND => Self::BadArguments,
@@ -72,7 +71,9 @@ impl Code {
         }
     }
 
-    /// clients retry what they take for a trouble of the connection, and this would never work.
+    /// The error for a refusal of the core. A lock that can't be acquired in this way is a bad
+    /// argument: clients retry errors that they attribute to the connection, and a retry would
+    /// never succeed.
     pub fn of_refusal(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Node { why, .. } => Self::of_node(why),

@@ -1,16 +1,16 @@
-//! One client's connection: pure, and the same with or without a socket.
+//! One client's connection, as a pure state machine without a socket.
 //!
-//! The driver hands in what came from the socket ([`Connection::receive`]) and the [`Message`]s of the
-//! loop: tasks that are finished, notices of [`Clients`](crate::Clients) and answers to heartbeats. It
-//! does what the [`Action`]s say, in their order. Messages for one client must reach its connection in
-//! the order in which the gateway put them out: that a client hears of a change before it
-//! sees it hangs on that.
+//! The driver passes in what the socket received ([`Connection::receive`]) and the [`Message`]s of
+//! the loop: finished tasks, notices from [`Clients`](crate::Clients) and replies to heartbeats. It
+//! performs the [`Action`]s in order. Messages for one client must reach its connection in the
+//! order in which the gateway emitted them: otherwise a client could see a change before it is
+//! notified of it.
 //!
-//! Every request is a heartbeat of its session. A ping is answered when the cluster has acknowledged
-//! it, and a connection whose heartbeats are not acknowledged in a third of the session's timeout is
-//! closed: its client must not believe in a session that may be over. Other requests are answered at
-//! once, although the last acknowledged heartbeat may be older than they are; so the cluster keeps a
-//! session for longer than its timeout, by more than that can be.
+//! Every request is a heartbeat of its session. A ping is answered once the cluster has
+//! acknowledged it, and a connection whose heartbeats stay unacknowledged for a third of the
+//! session's timeout is closed, because its client must not rely on a session that may be over.
+//! Other requests are answered without waiting for a heartbeat, so the last acknowledged one may be
+//! older than the request. To cover that, the cluster keeps a session for longer than its timeout.
 
 use crate::auth;
 pub use crate::auth::password_id;
@@ -27,82 +27,84 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests of one client that are not answered. Further ones stay in its socket.
+/// Outstanding requests of one client. Further ones stay in its socket.
 const OUTSTANDING_MAX: usize = 1_000;
 
-/// Bytes of them: the largest request, and many of the usual size.
+/// Bytes of a client's queued requests: room for the largest request, or many of the usual size.
 const OUTSTANDING_BYTES_MAX: usize = 1 << 20;
 
-/// What of a session's timeout may pass until a heartbeat is acknowledged.
+/// A heartbeat must be acknowledged within this fraction of the session's timeout: a third.
 const ACKNOWLEDGED_WITHIN: u32 = 3;
 
-/// What of a session's timeout may pass between the heartbeats of a busy client.
+/// A busy client's heartbeats are this fraction of the session's timeout apart: an eighth.
 const HEARTBEAT_EVERY: u32 = 8;
 
-/// How sessions may be, and who may use them.
+/// Limits of session timeouts, and the password that clients need.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The shortest timeout of a session.
     pub timeout_min: Duration,
     /// The longest.
     pub timeout_max: Duration,
-    /// What a client must prove before it may do anything else: see [`password_id`]. `None` lets
-    /// everybody in.
+    /// The identity that a client must prove before it may do anything else: see [`password_id`].
+    /// `None` if no password is required.
     pub required: Option<AuthId>,
 }
 
 impl Default for Settings {
-    /// Shorter than ZooKeeper allows by default: a lock is free sooner after its holder's death.
+    /// The minimum is shorter than ZooKeeper's, so that a lock is free sooner after its holder's
+    /// death.
     fn default() -> Self {
         let (timeout_min, timeout_max) = (Duration::from_secs(1), Duration::from_secs(120));
         Self { timeout_min, timeout_max, required: None }
     }
 }
 
-/// What the driver is to do.
+/// Something that the driver must do.
 #[derive(Debug)]
 pub enum Action {
-    /// To write this to the socket.
+    /// Write this to the socket.
     Send(Vec<u8>),
-    /// To run a task, and hand it back to [`Connection::finished`].
+    /// Run a task, and pass it back to [`Connection::finished`].
     Start(Box<ClientTask>),
-    /// To tell the cluster that a session lives, and what it says to [`Connection::heartbeat_reply`].
+    /// Send a heartbeat of this session to the cluster, and pass the reply to
+    /// [`Connection::heartbeat_reply`].
     Heartbeat(SessionRef),
-    /// To answer a four-letter word, and close the connection.
+    /// Answer a four-letter word, and close the connection.
     Answer(FourLetterWord),
-    /// To close the connection once all is written.
+    /// Close the connection once everything is written.
     Close,
 }
 
-/// What the cluster says to a heartbeat.
+/// The cluster's reply to a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeartbeatReply {
-    /// The session lives.
+    /// The session is alive.
     Alive,
-    /// It does not.
+    /// The session has ended.
     Ended,
-    /// Nobody knows.
+    /// The cluster could not be asked, or did not reply.
     Unknown,
 }
 
-/// What the loop has for a connection.
+/// A message from the loop to a connection.
 #[derive(Debug)]
 pub enum Message {
-    /// Its client must be told, or its connection must end.
+    /// Notify the client, or close the connection.
     Notice(Notice),
-    /// Its task is done.
+    /// The connection's task is done.
     Finished(Box<ClientTask>),
-    /// The cluster has replied to its heartbeat.
+    /// The cluster has replied to the heartbeat.
     HeartbeatReply(HeartbeatReply),
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Nothing has come yet.
+    /// No request has arrived yet.
     New,
-    /// A session is being opened, or taken over.
+    /// A session is being opened or attached.
     Connecting,
-    /// It has a session.
+    /// The client has a session.
     Open(AttachedSession),
     /// Nothing more is read.
     Closed,
@@ -116,39 +118,40 @@ pub struct Connection {
     /// The password of a new session.
     secret: Secret,
     label: Option<Label>,
-    /// Where the client is, as access control lists know it.
+    /// The client's address, as an identity for access control lists.
     address: AuthId,
     ids: Arc<[AuthId]>,
     decoder: Decoder,
     phase: Phase,
     queue: VecDeque<QueuedRequest>,
-    /// How many requests a task has that is on its way.
+    /// The number of requests in the running task, if there is one.
     running: Option<usize>,
-    /// Bytes of the requests in the queue.
+    /// The size of the requests in the queue.
     queued_bytes: usize,
-    /// Requests so far, the connect request among them.
+    /// Requests received so far, including the connect request.
     received: u64,
-    /// Whether it opens a new session, and which that is.
+    /// Whether the client asked for a new session.
     opens: bool,
+    /// That session, once it is open.
     opened: Option<SessionRef>,
-    /// Whether the client has asked to close its session: that it has ended is no news then.
+    /// Whether the client has asked to close its session, so that its end is expected.
     closing: bool,
     heartbeats: Heartbeats,
-    /// When the client was last heard of.
+    /// When the client last sent anything.
     heard: Duration,
     zxid: u64,
 }
 
 #[derive(Debug, Default)]
 struct Heartbeats {
-    /// Whether one is on its way.
+    /// Whether a heartbeat is in flight.
     in_flight: bool,
     last_sent: Option<Duration>,
-    /// When the first was sent of those that came to nothing, if the last one did or is on its way.
+    /// When the oldest heartbeat since the last acknowledged one was sent. `None` if there is none.
     unacknowledged_since: Option<Duration>,
-    /// Pings that it will answer.
+    /// Pings to answer when the heartbeat in flight is acknowledged.
     pings: usize,
-    /// Pings that came after it: they need another.
+    /// Pings that arrived after it was sent, and need another heartbeat.
     later_pings: usize,
 }
 
@@ -162,7 +165,7 @@ impl Heartbeats {
 }
 
 impl Connection {
-    /// A new connection. `secret` is random, and proves the session that it may open.
+    /// A new connection. `secret` is random, and becomes the password of a session that it opens.
     pub fn new(client: ClientId, peer: IpAddr, settings: Settings, secret: Secret) -> Self {
         let address = auth::of_address(peer);
         Self {
@@ -187,12 +190,12 @@ impl Connection {
         }
     }
 
-    /// Which client it is.
+    /// The client's id.
     pub fn client(&self) -> ClientId {
         self.client
     }
 
-    /// The session and its timeout, once it has one.
+    /// The session and its timeout. `None` until the client has one, and after the end.
     pub fn session(&self) -> Option<(SessionRef, Duration)> {
         match &self.phase {
             Phase::Open(speaker) => {
@@ -202,23 +205,23 @@ impl Connection {
         }
     }
 
-    /// A session that this connection has opened, and whose client has not proven what it must. It
-    /// should end with the connection: nobody can use it.
+    /// A session that this connection has opened and whose client has not authenticated. It should
+    /// end with the connection, since nobody can use it.
     pub fn unproven_session(&self) -> Option<SessionRef> {
         self.opened.filter(|_| !self.has_proven())
     }
 
-    /// Requests that are not answered.
+    /// How many requests are outstanding.
     pub fn outstanding(&self) -> usize {
         self.queue.len() + self.running.unwrap_or(0)
     }
 
-    /// Requests so far, the connect request among them.
+    /// Requests received so far, including the connect request.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Whether it has a session and has proven what it must.
+    /// Whether the client has a session, and has proven the required identity if there is one.
     pub fn is_authenticated(&self) -> bool {
         matches!(self.phase, Phase::Open(_)) && self.has_proven()
     }
@@ -235,25 +238,25 @@ impl Connection {
     pub fn wants_bytes(&self) -> bool {
         match self.phase {
             Phase::New => true,
-            // What comes behind the connect request waits for its reply.
+            // What follows the connect request waits for its reply.
             Phase::Connecting => self.decoder.kept_bytes() < OUTSTANDING_BYTES_MAX,
             Phase::Open(_) => self.has_room(),
             Phase::Closed => false,
         }
     }
 
-    /// Whether a part of a request has come, and the rest is missing.
+    /// Whether part of a request has arrived and the rest has not.
     pub fn is_within_request(&self) -> bool {
         let reads = matches!(self.phase, Phase::New | Phase::Open(_));
         reads && self.wants_bytes() && self.decoder.kept_bytes() > 0
     }
 
-    /// Bytes that are kept of requests that are not whole, or not answered.
+    /// Bytes buffered for incomplete requests and for those in the queue.
     pub fn kept_bytes(&self) -> usize {
         self.decoder.kept_bytes().saturating_add(self.queued_bytes)
     }
 
-    /// Bytes came from the socket.
+    /// Handles bytes from the socket.
     pub fn receive(&mut self, bytes: &[u8], now: Duration) -> Vec<Action> {
         self.decoder.push(bytes);
         self.heard = now;
@@ -263,7 +266,7 @@ impl Connection {
         actions
     }
 
-    /// Reads as many requests as may be outstanding.
+    /// Parses as many requests as may be outstanding.
     fn read_on(&mut self, now: Duration, actions: &mut Vec<Action>) {
         loop {
             match self.phase {
@@ -354,7 +357,7 @@ impl Connection {
         let xid = header.xid;
         let ends = request == Ok(Request::CloseSession);
         match request {
-            // Its answer is the heartbeat's.
+            // It is answered when its heartbeat is acknowledged.
             Ok(Request::Ping) => {}
             Ok(Request::Auth(packet)) => {
                 let mut ids = self.ids.to_vec();
@@ -370,7 +373,7 @@ impl Connection {
                     self.close(actions);
                 }
             }
-            // Nothing can be outstanding, so this is in order.
+            // Nothing can be outstanding, so this reply can't overtake another.
             _ if !ends && !self.has_proven() => {
                 actions.push(self.reply(xid, Err(Code::NoAuth)));
             }
@@ -378,7 +381,7 @@ impl Connection {
                 actions.push(self.reply(xid, Err(Code::Unimplemented)));
                 self.close(actions);
             }
-            // Also one that can't be read: its reply must not overtake others.
+            // Malformed requests are queued too: their replies must not overtake others.
             request => {
                 self.queued_bytes = self.queued_bytes.saturating_add(bytes);
                 self.queue.push_back(QueuedRequest { xid, request, ids: self.ids.clone(), bytes });
@@ -386,7 +389,7 @@ impl Connection {
         }
     }
 
-    /// Starts what can be done at one moment, if nothing is on its way.
+    /// Starts the requests that can be done together, if no task is running.
     fn start(&mut self, actions: &mut Vec<Action>) {
         let Phase::Open(speaker) = self.phase else { return };
         if self.running.is_some() || self.queue.is_empty() {
@@ -404,7 +407,7 @@ impl Connection {
         actions.push(Action::Start(Box::new(task)));
     }
 
-    /// Something came from the loop.
+    /// Handles a message from the loop.
     pub fn message(&mut self, message: Message, now: Duration) -> Vec<Action> {
         match message {
             Message::Notice(notice) => self.notice(notice),
@@ -413,12 +416,12 @@ impl Connection {
         }
     }
 
-    /// A task is done.
+    /// Handles a finished task.
     pub fn finished(&mut self, mut task: ClientTask, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         self.zxid = self.zxid.max(task.zxid);
         if !self.wants_bytes() {
-            // Whatever its client has sent meanwhile was not read.
+            // Nothing that the client has sent in the meantime was read.
             self.heard = now;
         }
         self.running = None;
@@ -430,7 +433,8 @@ impl Connection {
                 self.opened = Some(speaker.session).filter(|_| self.opens);
                 self.heard = now;
                 actions.push(Action::Send(connected.encode()));
-                // The log entry is no heartbeat: a session taken over just before its end would end.
+                // The log entry is not a heartbeat: without one, a session attached just before its
+                // end would expire.
                 if self.has_proven() {
                     self.heartbeats.send(0, now);
                     actions.push(Action::Heartbeat(speaker.session));
@@ -450,7 +454,7 @@ impl Connection {
                     self.close(&mut actions);
                 }
             }
-            // The client reconnects, and finds out what became of its requests.
+            // The client reconnects, and finds out what happened to its requests.
             Some(TaskOutcome::Behind | TaskOutcome::Moved | TaskOutcome::Failed(_)) | None => {
                 self.close(&mut actions);
             }
@@ -460,7 +464,7 @@ impl Connection {
         actions
     }
 
-    /// Something happened that the client must hear of, or that ends its connection.
+    /// Forwards an event to the client, or closes the connection if its session has ended or moved.
     pub fn notice(&mut self, notice: Notice) -> Vec<Action> {
         let mut actions = Vec::new();
         match notice {
@@ -472,7 +476,7 @@ impl Connection {
         actions
     }
 
-    /// Every request of a client that is let in is a heartbeat.
+    /// Every request of an authenticated client is a heartbeat.
     fn heartbeat(
         &mut self,
         speaker: &AttachedSession,
@@ -497,7 +501,7 @@ impl Connection {
         }
     }
 
-    /// What the cluster says to the heartbeat that was sent.
+    /// Handles the cluster's reply to the heartbeat in flight.
     pub fn heartbeat_reply(
         &mut self,
         heartbeat_reply: HeartbeatReply,
@@ -515,10 +519,10 @@ impl Connection {
                     actions.push(self.reply(xid::PING, Ok(ReplyBody::Empty)));
                 }
             }
-            // The reply to the request that ended it is on its way, and closes the connection.
+            // The connection closes after the reply to `closeSession`, which has yet to come.
             HeartbeatReply::Ended if self.closing => {}
             HeartbeatReply::Ended => self.close(&mut actions),
-            // It is tried again a little later; until then the client hears nothing.
+            // It is sent again a little later; until then its pings stay unanswered.
             HeartbeatReply::Unknown => {
                 beats.later_pings += pings;
                 return actions;
@@ -533,15 +537,15 @@ impl Connection {
         actions
     }
 
-    /// When a heartbeat that came to nothing is sent again.
+    /// When a failed heartbeat is sent again. `None` if there is none.
     fn retry_due(&self, speaker: &AttachedSession) -> Option<Duration> {
         let beats = &self.heartbeats;
         let waits = !beats.in_flight && beats.unacknowledged_since.is_some();
         Some(beats.last_sent?.saturating_add(every(speaker))).filter(|_| waits)
     }
 
-    /// When the connection must be closed: its heartbeats are not acknowledged, or its client has
-    /// been silent for as long as its session may be.
+    /// When the connection must be closed: because its heartbeats are not acknowledged, or because
+    /// its client has been silent for the whole timeout.
     fn close_due(&self, speaker: &AttachedSession) -> Duration {
         let timeout = Duration::from_millis(speaker.timeout_ms);
         let within = timeout / ACKNOWLEDGED_WITHIN;
@@ -551,14 +555,14 @@ impl Connection {
         unacknowledged.map_or(heard_due, |since| since.saturating_add(within).min(heard_due))
     }
 
-    /// When [`Connection::tick`] has something to do at the latest.
+    /// When to call [`Connection::tick`] at the latest. `None` if there is no session.
     pub fn next_due(&self) -> Option<Duration> {
         let Phase::Open(speaker) = &self.phase else { return None };
         let close = self.close_due(speaker);
         Some(self.retry_due(speaker).map_or(close, |retry| retry.min(close)))
     }
 
-    /// Time has passed.
+    /// Does what is due by `now`.
     pub fn tick(&mut self, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         let Phase::Open(speaker) = self.phase else { return actions };
@@ -573,7 +577,7 @@ impl Connection {
     }
 }
 
-/// How often a busy client's requests are told to the cluster.
+/// The time between heartbeats of a busy client.
 fn every(speaker: &AttachedSession) -> Duration {
     Duration::from_millis(speaker.timeout_ms) / HEARTBEAT_EVERY
 }

@@ -1,28 +1,28 @@
-//! Four-letter words: what operators and test suites ask on the same port, without a session.
+//! Four-letter words: status commands on the same port, without a session.
 
 use std::fmt::Write as _;
 
-/// A question.
+/// A four-letter word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FourLetterWord {
-    /// Are you there?
+    /// Whether the server is up.
     Ruok,
-    /// About the server.
+    /// Statistics of the server.
     Srvr,
-    /// The same, with its connections.
+    /// Statistics of the server and its connections.
     Stat,
-    /// Figures for monitoring.
+    /// Metrics for monitoring.
     Mntr,
     /// The environment.
     Envi,
-    /// Connections.
+    /// Statistics of each connection.
     Cons,
-    /// Whether it only reads.
+    /// Whether the server is read-only.
     Isro,
 }
 
 impl FourLetterWord {
-    /// The word that these bytes are.
+    /// The word with these bytes. `None` if it is not known.
     pub fn of(bytes: &[u8; 4]) -> Option<Self> {
         Some(match bytes {
             b"ruok" => Self::Ruok,
@@ -37,60 +37,60 @@ impl FourLetterWord {
     }
 }
 
-/// What a server knows about itself.
+/// A server's statistics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerInfo {
     /// The version of Holdfast.
     pub version: String,
     /// `leader`, `follower` or `standalone`.
     pub mode: &'static str,
-    /// Whether a majority is known to follow the same leader.
+    /// Whether the node knows a leader.
     pub serving: bool,
-    /// Frames from all clients.
+    /// Frames received from all clients.
     pub received: u64,
-    /// Frames to all clients.
+    /// Frames sent to all clients.
     pub sent: u64,
-    /// Requests that are not answered.
+    /// Requests that have not been answered.
     pub outstanding: u64,
     /// The zxid of the last change.
     pub zxid: u64,
-    /// Znodes.
+    /// How many znodes there are.
     pub nodes: usize,
-    /// Ephemeral znodes and sessions of this node's clients.
+    /// How many sessions there are.
     pub sessions: usize,
-    /// Watches of this node's clients.
+    /// How many watches this node's clients have.
     pub watches: usize,
-    /// The clients.
+    /// The clients' connections.
     pub connections: Vec<ConnectionInfo>,
 }
 
-/// What a server knows about a client.
+/// The statistics of one client's connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectionInfo {
     /// Its address.
     pub address: String,
     /// Its session; 0 if it has none yet.
     pub session: u64,
-    /// How long that may stay silent.
+    /// The session's timeout.
     pub timeout_ms: u64,
-    /// Frames from it.
+    /// Frames received from it.
     pub received: u64,
-    /// Frames to it.
+    /// Frames sent to it.
     pub sent: u64,
-    /// Requests that are not answered.
+    /// Requests that have not been answered.
     pub outstanding: u64,
 }
 
-/// The answer to a word that a server does not answer. Tools look for these words.
+/// The reply to a word that is not allowed. Tools look for this exact text.
 pub fn refused(word: FourLetterWord) -> String {
     let name = format!("{word:?}").to_lowercase();
     format!("{name} is not executed because it is not in the whitelist.\n")
 }
 
-/// What is said of a server that has no leader: tools look for these words.
+/// The reply of a server without a leader. Tools look for this exact text.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
-/// The answer to a word.
+/// The reply to a word.
 pub fn answer(word: FourLetterWord, info: &ServerInfo) -> String {
     match word {
         FourLetterWord::Ruok => "imok".to_owned(),
@@ -128,7 +128,7 @@ pub fn answer(word: FourLetterWord, info: &ServerInfo) -> String {
     }
 }
 
-/// Tools look for ZooKeeper's version in front: what of it is spoken here.
+/// Tools expect a ZooKeeper version first: that of the protocol implemented here.
 fn version(info: &ServerInfo) -> String {
     format!("3.8.0-holdfast-{}", info.version)
 }

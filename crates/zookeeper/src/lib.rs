@@ -1,22 +1,24 @@
 //! The ZooKeeper door of Holdfast, without its sockets.
 //!
-//! Everything here is pure: bytes, the state, events and the clock come in; frames and commands for
-//! the core go out. Whoever has the sockets does what an [`Action`](connection::Action) says.
+//! Everything here is pure: bytes, the state, events and the clock are inputs; frames and commands
+//! for the core are outputs. The owner of the sockets performs each [`Action`](connection::Action).
 //!
-//! The story of one request:
+//! The path of one request:
 //!
-//! 1. [`codec::Decoder`] cuts its frame out of the bytes that came in, and [`codec::Request`] reads it.
-//! 2. [`connection::Connection`] knows the client: its session, who it has shown to be, what it still
-//!    waits for. Requests that can be done at one moment become a [`task::ClientTask`].
-//! 3. The task runs beside the state, as a task of the gateway. A change goes through the log as
-//!    [`TreeCommand::Write`](holdfast_core::TreeCommand); a read is done with the state as this node
-//!    has it, which is what ZooKeeper promises, and a `sync` before it makes that current. A watch is
+//! 1. [`codec::Decoder`] splits its frame from the received bytes, and [`codec::Request`] parses
+//!    it.
+//! 2. [`connection::Connection`] keeps the client's state: its session, its proven identities and
+//!    its outstanding requests. Requests that can be done together become a [`task::ClientTask`].
+//! 3. The task runs on the loop's thread, as a task of the gateway. A change goes through the log
+//!    as [`TreeCommand::Write`](holdfast_core::TreeCommand). A read uses this node's state, which
+//!    is all that ZooKeeper promises; a `sync` before it makes that state current. A watch is
 //!    registered in [`Clients`] in the same step as the read that sets it.
-//! 4. What an entry did to znodes comes out of the core as effects, and [`Clients::effect`] says which
-//!    clients must hear of it. The driver hands these on before it hands back tasks that saw the new
-//!    state. So a client hears of a change before it sees it, and of its own before the reply.
+//! 4. The core returns what an entry did to znodes as effects, and [`Clients::effect`] says which
+//!    clients to notify. The driver delivers these notices before it returns tasks that saw the new
+//!    state. So a client is notified of a change before it sees it, and of its own changes before
+//!    their replies.
 //!
-//! Sequential znodes with a lock recipe's marker are tickets: that is the core's business, see
+//! Sequential znodes with a lock recipe's marker are tickets. The core handles those: see
 //! `holdfast-core/src/stores/tree`.
 
 mod auth;

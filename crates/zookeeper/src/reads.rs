@@ -1,4 +1,4 @@
-//! Reads, with the state as this node has it; and the watches that go with them.
+//! Reads from this node's state, and the watches that they set.
 
 use crate::auth;
 use crate::clients::{ClientId, Clients};
@@ -13,24 +13,24 @@ use holdfast_core::{
 use std::sync::Arc;
 
 /// The longest reply, in bytes: about 65,000 children with names of the usual length. Building one
-/// takes the loop's thread some milliseconds, and every client may have one that it does not read.
+/// takes a few milliseconds of the loop's thread, and every client may leave one unread.
 const REPLY_BYTES_MAX: usize = 4 << 20;
 
-/// The most reads in a `multiRead`, as of changes in a `multi`.
+/// The most reads in a `multiRead`; the same as the most changes in a `multi`.
 const READS_MAX: usize = 512;
 
-/// A text in a reply has its length in front.
+/// The length that precedes a string in a reply.
 const TEXT_HEAD_BYTES: usize = 4;
 
-/// A Stat in a reply, with the header of a read in a `multiRead`.
+/// The size of a Stat in a reply, with the header of a read in a `multiRead`.
 const STAT_BYTES: usize = 80;
 
-/// How much of a reply is left.
+/// How many more bytes a reply may have.
 struct ReplyBudget(usize);
 
 impl ReplyBudget {
-    /// Takes something out. Once something did not fit, nothing does: whoever asks for too much must
-    /// not have it counted again and again.
+    /// Takes bytes from the budget. Once something does not fit, nothing does, so that the reads of
+    /// an oversized `multiRead` are not all measured in vain.
     fn take(&mut self, bytes: usize) -> Result<(), Code> {
         match self.0.checked_sub(bytes) {
             Some(left) => self.0 = left,
@@ -52,25 +52,25 @@ impl ReplyBudget {
     }
 }
 
-/// Who reads, and what with.
+/// The context of a read: the client, its session and the state.
 pub(crate) struct Reading<'a> {
     pub(crate) state: &'a State,
     pub(crate) clients: &'a mut Clients,
     pub(crate) client: ClientId,
     pub(crate) session: SessionId,
     pub(crate) ids: &'a [AuthId],
-    /// How many znodes are below the one that is asked about, if that is what is asked.
+    /// For `getAllChildrenNumber`: how many znodes were counted below the path.
     pub(crate) descendants: usize,
-    /// What the client must hear before the reply.
+    /// Events to send before the reply.
     pub(crate) events: Vec<WatchEvent>,
 }
 
 impl<'a> Reading<'a> {
-    /// What a request that changes no znode is answered with.
+    /// The reply to a request that changes no znode.
     pub(crate) fn answer(&mut self, request: &Request) -> Result<ReplyBody, Code> {
         match request {
             Request::Exists { path, watch } => {
-                // A watch of what is not there waits for its coming.
+                // A watch on a missing znode waits for its creation.
                 self.watch(path, *watch, Kind::Data)?;
                 self.node(path).map(|node| ReplyBody::Stat(node.stat))
             }
@@ -109,7 +109,7 @@ impl<'a> Reading<'a> {
                 for half in Kind::halves(*mode) {
                     self.watch(path, true, half)?;
                 }
-                // ZooKeeper writes an error of 0 once more.
+                // Like ZooKeeper, the body repeats the error code, which is 0.
                 Ok(ReplyBody::Number(0))
             }
             Request::Watches { path, kind, remove } => {
@@ -181,8 +181,8 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Watches that the client had on another connection: what has changed since it last saw
-    /// anything, it hears at once.
+    /// Restores watches that the client had on another connection. Those that would have fired in
+    /// the meantime fire at once.
     fn set_watches(&mut self, set: &SetWatches) -> Result<ReplyBody, Code> {
         let seen = u64::try_from(set.zxid).unwrap_or(0);
         let state = self.state;

@@ -1,9 +1,9 @@
-//! A client's requests beside the state: what a connection has [`connection`](crate::connection)
-//! start, as a task of the gateway.
+//! Runs a client's requests on the loop's thread: the task that a
+//! [`Connection`](crate::connection::Connection) starts, run by the gateway.
 //!
-//! A task does what can be done at one moment: a change and the reads behind it, or reads alone. It
-//! comes back at that moment too, so that its replies stand among the events of watches where they
-//! belong.
+//! A task does the requests that can be done at one moment: a change and the reads that follow it,
+//! or reads alone. It returns at that moment too, so that its replies and the events of watches are
+//! sent in the right order.
 
 use crate::clients::{ClientId, Clients};
 use crate::code::Code;
@@ -18,32 +18,32 @@ use holdfast_node::Reply as NodeReply;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// A request on its way.
+/// A request that has not been answered.
 #[derive(Debug)]
 pub(crate) struct QueuedRequest {
     pub(crate) xid: i32,
     pub(crate) request: Result<Request, Malformed>,
-    /// Who the client had shown to be when it came.
+    /// The identities that the client had proven when the request arrived.
     pub(crate) ids: Arc<[AuthId]>,
-    /// Bytes of its frame.
+    /// The size of its frame.
     pub(crate) bytes: usize,
 }
 
-/// Replies of one task that are gathered, in bytes: what is asked behind them waits until they are
-/// on their way. One reply may be longer.
+/// Bytes of replies that one task collects before it returns; the remaining requests become another
+/// task. A single reply may be longer.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// Znodes that a step counts: it takes the loop's thread about a millisecond.
+/// Znodes counted per step, which takes about a millisecond of the loop's thread.
 const COUNTED_MAX: usize = 4_096;
 
-/// Znodes that were counted so far, and the last of them.
+/// The progress of `getAllChildrenNumber`: how many znodes were counted, and the last of them.
 #[derive(Debug, Default)]
 struct Count {
     found: usize,
     last: Option<String>,
 }
 
-/// A session, and which attachment of it.
+/// A session, and the attachment that this connection has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttachedSession {
     pub(crate) session: SessionRef,
@@ -53,52 +53,53 @@ pub(crate) struct AttachedSession {
 
 #[derive(Debug)]
 enum Work {
-    /// A new session.
+    /// Opens a session.
     Open { timeout_ms: u64, secret: Secret, label: Option<Label>, read_only: Option<bool> },
-    /// A session goes on here.
+    /// Attaches an existing session to this connection.
     Attach { connect: Connect, session: SessionRef, current: bool },
     /// Requests of a session, the first of which may need the log.
     Requests { speaker: AttachedSession, asked: Vec<QueuedRequest>, count: Count },
 }
 
-/// What a task has come to.
+/// The outcome of a task.
 #[derive(Debug)]
 pub(crate) enum TaskOutcome {
-    /// The session is open: what to tell the client first.
+    /// The session is open, with the reply to send first.
     Connected(AttachedSession, Connected),
-    /// There is no such session: what to tell the client last.
+    /// There is no such session; the reply to send before closing.
     Expired(Connected),
-    /// This server is behind what the client has seen, and can't catch up: it must look for another.
+    /// This server is behind what the client has seen and could not catch up: the client must try
+    /// another.
     Behind,
-    /// Another connection has gone on with the session since.
+    /// Another connection has attached the session in the meantime.
     Moved,
-    /// Frames in order, whether the connection ends after them, and requests that are still to be
-    /// done because there would have been too much to reply at once.
+    /// Frames in order, whether to close the connection after them, and the requests that were left
+    /// over because the replies would have been too large.
     Replied { frames: Vec<Vec<u8>>, close: bool, rest: Vec<QueuedRequest> },
-    /// Nobody knows what became of it.
+    /// The outcome is unknown.
     Failed(SubmitError),
 }
 
 /// How long the cluster keeps a session without a heartbeat: half a timeout longer than its client
-/// relies on. A request may be answered although the last acknowledged heartbeat is older than it by a
-/// third of the timeout, after which the connection is closed, and by an eighth, the time between the
+/// relies on. When a request is answered, the last acknowledged heartbeat may be older than it by a
+/// third of the timeout, after which the connection is closed, plus an eighth, the time between the
 /// heartbeats of a busy client.
 fn ttl_ms(timeout_ms: u64) -> u64 {
     timeout_ms.saturating_add(timeout_ms.div_ceil(2))
 }
 
-/// The timeout of a session that the cluster keeps for this long.
+/// The inverse of [`ttl_ms`]: the timeout of a session with this TTL.
 fn timeout_ms(ttl_ms: u64) -> u64 {
     ttl_ms.saturating_mul(2) / 3
 }
 
-/// A client's requests beside the state.
+/// Requests of one client, run on the loop's thread.
 #[derive(Debug)]
 pub struct ClientTask {
     client: ClientId,
     work: Work,
     pub(crate) outcome: Option<TaskOutcome>,
-    /// The last zxid that the state had.
+    /// The zxid of the state at the last step.
     pub(crate) zxid: u64,
 }
 
@@ -117,7 +118,7 @@ impl ClientTask {
         Self::new(client, Work::Open { timeout_ms, secret, label, read_only })
     }
 
-    /// None if no session can have this id or this password.
+    /// `None` if no session can have this id or this password.
     pub(crate) fn attach(client: ClientId, connect: Connect) -> Option<Self> {
         let id = u64::try_from(connect.session).ok().and_then(NonZeroU64::new)?;
         let secret = Secret(connect.password.as_slice().try_into().ok()?);
@@ -133,12 +134,12 @@ impl ClientTask {
         Self::new(client, Work::Requests { speaker, asked, count: Count::default() })
     }
 
-    /// Whose it is.
+    /// The client that it belongs to.
     pub fn client(&self) -> ClientId {
         self.client
     }
 
-    /// Why nobody knows what became of it, for the log; none if it is known.
+    /// Why its outcome is unknown, for the log. `None` if it is known.
     pub fn failure(&self) -> Option<&SubmitError> {
         match &self.outcome {
             Some(TaskOutcome::Failed(error)) => Some(error),
@@ -219,8 +220,8 @@ impl ClientTask {
         attachment: u64,
         read_only: Option<bool>,
     ) -> Step {
-        // The state may be further on, and what happened to the session since was told to nobody: this
-        // client was not known to have it.
+        // The state may be ahead of the answer, and this client was not notified of what happened
+        // to the session since: it was not bound to it yet.
         let view = state.session_view(session.id, 0).filter(|_| state.session_lives(&session));
         let Some(timeout_ms) = view.map(|view| timeout_ms(view.ttl_ms)) else {
             return self.done(TaskOutcome::Expired(Connected::expired(read_only)));
@@ -256,7 +257,7 @@ impl ClientTask {
         if let Some(first) = asked.first()
             && first.count_on(state, count)
         {
-            // Others have their turn before it goes on.
+            // Other tasks have their turn before it continues.
             return Step::Read;
         }
         let descendants = count.found;
@@ -295,7 +296,7 @@ impl ClientTask {
 }
 
 impl QueuedRequest {
-    /// Whether it may need more than one step, and so must be the first of its task.
+    /// Whether it may take more than one step, so that it must be the first of its task.
     pub(crate) fn takes_steps(&self) -> bool {
         matches!(
             self.request,
@@ -307,8 +308,9 @@ impl QueuedRequest {
         )
     }
 
-    /// Counts another page if it asks how many znodes there are below one that it may read. Returns
-    /// whether there may be more. As in ZooKeeper, they come and go while they are counted.
+    /// If this is a `getAllChildrenNumber` that is allowed, counts the next batch of znodes.
+    /// Returns whether there may be more. As in ZooKeeper, znodes may be created and deleted during
+    /// the count.
     fn count_on(&self, state: &State, count: &mut Count) -> bool {
         let Ok(Request::GetAllChildrenNumber { path }) = &self.request else { return false };
         let node = state.node(path);
@@ -322,7 +324,7 @@ impl QueuedRequest {
     }
 }
 
-/// What a request needs before it can be answered.
+/// The step that a request needs before it can be answered. `None` if it needs none.
 fn first_step(asked: &QueuedRequest, speaker: &AttachedSession) -> Option<Step> {
     let ops: Vec<NodeOp> = match asked.request.as_ref().ok()? {
         Request::Write { op, .. } => vec![op.clone()],
@@ -336,7 +338,7 @@ fn first_step(asked: &QueuedRequest, speaker: &AttachedSession) -> Option<Step> 
     Some(Step::Submit(Command::Tree(TreeCommand::Write(write))))
 }
 
-/// What a change is answered with.
+/// The reply to a change.
 fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBody, Code> {
     let results = match (answer, request) {
         (Ok(Answer::Written(results)), _) => results,
@@ -354,7 +356,7 @@ fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBo
             };
             return Ok(ReplyBody::Multi((0..ops.len()).map(result).collect()));
         }
-        // What is gone can be closed again.
+        // Closing a session that has already ended succeeds.
         (Err(Refusal::NoSession(_)), Request::CloseSession) => return Ok(ReplyBody::Empty),
         (Err(refusal), _) => return Err(Code::of_refusal(&refusal)),
     };
@@ -378,7 +380,8 @@ fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBo
 
 fn multi_result(result: NodeResult, op: &NodeOp) -> MultiResult {
     match result {
-        // As ZooKeeper does: here `create2` is answered like `create`, and the others like `create2`.
+        // As ZooKeeper does: here `create2` is answered like `create`, and the others like
+        // `create2`.
         NodeResult::Created { path, stat } => match op {
             NodeOp::Create { kind: NodeKind::Container | NodeKind::Ttl { .. }, .. } => {
                 MultiResult::CreatedStat(crate::codec::op::CREATE2, path.to_string(), stat)

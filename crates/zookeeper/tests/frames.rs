@@ -1,4 +1,4 @@
-//! Frames: whatever bytes come, nothing panics; what can be written can be read again.
+//! Frames: no input makes the decoder panic, and everything encodable survives a round trip.
 
 use holdfast_core::{Acl, AuthId, NodeData, NodeKind, NodeOp, Stat, validate_path};
 use holdfast_zookeeper::Code;
@@ -158,7 +158,7 @@ fn connect_requests_have_44_or_45_bytes() {
         };
         let frame = connect.encode();
         assert_eq!(frame.len(), len + 4);
-        // However the bytes come in.
+        // Byte by byte.
         let mut decoder = Decoder::default();
         for byte in &frame[..frame.len() - 1] {
             decoder.push(&[*byte]);
@@ -182,7 +182,8 @@ fn oversized_frame_is_refused_before_it_is_buffered() {
     assert_eq!(decoder.frame(), Ok(None));
 }
 
-/// A vector's length is the client's word: it must not make room for two thousand million of them.
+/// The length of a vector comes from the client: it must not make the decoder allocate room for two
+/// billion elements.
 #[test]
 fn length_beyond_the_end_allocates_nothing() {
     let mut frame = Vec::new();
@@ -250,7 +251,7 @@ proptest! {
         }
     }
 
-    /// A request that was changed a little on its way is read or refused.
+    /// A request with one changed byte is either decoded or refused.
     #[test]
     fn damaged_requests_never_panic(which in 0..40_usize, at in 0..300_usize, byte in any::<u8>()) {
         let requests = requests();
@@ -265,7 +266,7 @@ proptest! {
     }
 }
 
-/// The first frame, the frames behind it, and whether all of it could be read.
+/// The first frame, the frames after it, and whether everything could be decoded.
 fn decoded(bytes: &[u8], piece: usize) -> (Option<First>, Vec<Vec<u8>>, bool) {
     let (mut decoder, mut first, mut frames) = (Decoder::default(), None, Vec::new());
     for part in bytes.chunks(piece.max(1)) {
@@ -289,7 +290,7 @@ fn decoded(bytes: &[u8], piece: usize) -> (Option<First>, Vec<Vec<u8>>, bool) {
     (first, frames, true)
 }
 
-/// What the fuzzer has found, or begins with.
+/// The fuzzer's corpus: its seeds, and inputs that it has found.
 #[test]
 fn fuzz_corpus_never_panics() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decode");
@@ -333,6 +334,6 @@ fn an_id_may_be_null() {
     let mut reader = Reader::new(&frame[4..]);
     let header = RequestHeader::decode(&mut reader).unwrap();
     assert_eq!(Request::decode(header.op, &mut reader), Ok(request));
-    // A path must not be.
+    // A path may not be null.
     assert!(Reader::new(&[0xff; 4]).text().is_err());
 }

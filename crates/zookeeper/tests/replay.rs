@@ -1,10 +1,10 @@
-//! What a real ZooKeeper answered is asked again of Holdfast.
+//! Replays conversations with a real ZooKeeper against Holdfast.
 //!
-//! The conversations in `recorded/` were recorded by `record/record.py`. The same frames go to the
-//! pure door; what comes back must be the same, but for times, session ids and passwords, the order of
-//! children, and zxids, which must be in the same order.
+//! The conversations in `recorded/` were recorded by `record/record.py`. The same frames are sent
+//! to the pure door, and the replies must match, except for times, session ids, passwords and the
+//! order of children. Zxids may differ, but must have the same order.
 //!
-//! Every recorded frame is also read and written again, and must come to the same bytes.
+//! Every recorded frame is also decoded and encoded again, and must give the same bytes.
 
 mod support;
 
@@ -56,7 +56,7 @@ fn framed(frame: &[u8]) -> Vec<u8> {
     [&i32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat()
 }
 
-/// One client's side of a conversation: what it has asked.
+/// One client's side of a conversation: the requests that it has sent.
 #[derive(Default)]
 struct Asked {
     connected: bool,
@@ -98,7 +98,7 @@ impl Answer {
     }
 }
 
-/// A request; what ZooKeeper can't read either is not known.
+/// Parses a request. One that ZooKeeper can't parse either becomes [`Request::Unknown`].
 fn read_request(frame: &[u8]) -> (RequestHeader, Request) {
     let mut reader = Reader::new(frame);
     let header = RequestHeader::decode(&mut reader).unwrap();
@@ -129,10 +129,10 @@ fn recorded_frames_survive_a_round_trip() {
     }
 }
 
-/// What differs between two servers, told apart from what must not.
+/// Compares replies of two servers, allowing for what may differ between them.
 #[derive(Default)]
 struct Names {
-    /// Zxids of ZooKeeper, and which they are here.
+    /// ZooKeeper's zxids, and their counterparts here.
     zxids: BTreeMap<u64, u64>,
     sessions: BTreeMap<i64, (i64, [u8; 16])>,
 }
@@ -272,7 +272,7 @@ fn replies_match_the_recorded_zookeeper() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Plays one conversation; returns what differs.
+/// Replays one conversation, and returns the differences.
 fn replay(file: &Path) -> Vec<String> {
     let mut bench = Bench::new();
     let mut names = Names::default();
@@ -307,7 +307,7 @@ fn replay(file: &Path) -> Vec<String> {
             };
             let known = theirs.entry(client).or_default();
             let asked = known.read(&frame);
-            // The root has counted what other conversations created there.
+            // The counters of ZooKeeper's root include what other conversations created there.
             let root = Request::Exists { path: "/".to_owned(), watch: false };
             let of_root = matches!(&asked, Answer::Reply(reply)
                 if known.requests.get(&reply.xid) == Some(&root));

@@ -1,4 +1,4 @@
-//! What the door promises beyond single answers: the order of events and replies, sessions that move
+//! The door's guarantees beyond single replies: the order of events and replies, sessions that move
 //! and end, heartbeats, and one lock for every door.
 
 mod support;
@@ -104,8 +104,8 @@ fn client_receives_its_own_watch_event_before_the_reply() {
     reply(&mut bench, A, &set("/a")).unwrap();
 }
 
-/// The watch is set while the change is on its way; whatever the reply shows, the client hears of
-/// what it does not show, and of nothing that it does.
+/// The watch is set while the change is in flight. The client is notified of the change if and only
+/// if the reply does not show it yet.
 #[test]
 fn client_receives_the_watch_event_before_it_reads_the_change() {
     let mut bench = Bench::new();
@@ -124,7 +124,7 @@ fn client_receives_the_watch_event_before_it_reads_the_change() {
     assert_eq!(bench.receive(A), None);
 }
 
-/// Reads behind a change in the same batch see what it did; their watches are not fired by it.
+/// Reads that follow a change in the same batch see its effect, and it does not fire their watches.
 #[test]
 fn a_pipeline_is_answered_in_order() {
     let mut bench = Bench::new();
@@ -146,7 +146,7 @@ fn moved_session_closes_its_old_connection() {
     let mut bench = Bench::new();
     let session = client(&mut bench, A);
     ask(&mut bench, A, &create("/a", NodeKind::Ephemeral, false)).unwrap();
-    // A change of the old connection is still on its way.
+    // A change from the old connection is still in flight.
     bench.hold = true;
     bench.send(A, &set("/a").encode(2));
     bench.hold = false;
@@ -160,8 +160,8 @@ fn moved_session_closes_its_old_connection() {
     ask(&mut bench, B, &set("/a")).unwrap();
 }
 
-/// A node that was behind once gave the connection that the client had left the attachment of the one
-/// that it went on over: both could write.
+/// A node that was behind used to give the client's old connection the attachment of its new one,
+/// so that both could write.
 #[test]
 fn session_that_moved_on_in_the_same_turn_is_not_served_twice() {
     let mut bench = Bench::new();
@@ -243,8 +243,8 @@ fn closed_session_is_answered_before_its_connection_closes() {
     assert_eq!(bench.receive(A), Some(Received::Closed));
 }
 
-/// A request is also a heartbeat. That of a `closeSession` was answered "no such session", and the
-/// connection was closed before the reply was sent (7 of 500).
+/// A request is also a heartbeat. The heartbeat of a `closeSession` used to be answered "no such
+/// session", which closed the connection before the reply was sent (7 times in 500).
 #[test]
 fn close_session_is_answered_even_if_its_heartbeat_finds_the_session_ended() {
     let mut bench = Bench::new();
@@ -263,7 +263,7 @@ fn ping_is_answered_once_the_cluster_confirmed_it() {
     bench.wait(Duration::from_secs(2));
     bench.send(A, &Request::Ping.encode(-2));
     assert_eq!(bench.receive(A), None);
-    // Another one has come meanwhile, which the first answer says nothing about.
+    // The acknowledgement does not cover a second ping, which arrived after the heartbeat was sent.
     bench.send(A, &Request::Ping.encode(-2));
     let now = bench.now;
     let actions =
@@ -284,7 +284,7 @@ fn connection_without_confirmed_heartbeats_is_closed_in_time() {
     assert_eq!(bench.receive(A), Some(Received::Closed));
 }
 
-/// A `multiRead` could ask for the same listing thousands of times, and its reply took gigabytes.
+/// A `multiRead` could request the same listing thousands of times, and its reply took gigabytes.
 #[test]
 fn replies_are_bounded() {
     let mut bench = Bench::new();
@@ -303,8 +303,9 @@ fn replies_are_bounded() {
     assert_eq!(results.last(), Some(&ReadResult::Error(Code::QuotaExceeded)));
 }
 
-/// A heartbeat whose fate nobody knows is sent again, and counts as not acknowledged: it used to
-/// start the time over, and a node that was cut off kept connections with long timeouts forever.
+/// A heartbeat with an unknown outcome is sent again, and counts as unacknowledged since it was
+/// first sent. It used to restart the time limit, and a node that was cut off kept connections with
+/// long timeouts forever.
 #[test]
 fn heartbeats_that_come_to_nothing_do_not_buy_time() {
     let mut bench = Bench::new();
@@ -335,8 +336,8 @@ fn a_ping_is_answered_once_the_cluster_can_be_reached_again() {
     assert_eq!(bench.receive(A), None);
 }
 
-/// A session that went on just before its end used to end anyway: the cluster heard of its client only
-/// with the next request.
+/// A session that was attached just before its end used to expire anyway: the first heartbeat was
+/// sent with the client's next request.
 #[test]
 fn going_on_with_a_session_is_a_heartbeat() {
     let mut bench = Bench::new();
@@ -359,8 +360,8 @@ fn a_client_that_is_silent_for_its_whole_timeout_is_hung_up_on() {
     assert_eq!(bench.receive(A), Some(Received::Closed));
 }
 
-/// A thousand reads of a large znode in one batch were made into one answer of half a gigabyte, on the
-/// loop's thread.
+/// A thousand reads of a large znode in one batch used to become one reply of half a gigabyte,
+/// built on the loop's thread.
 #[test]
 fn a_batch_of_large_reads_is_answered_piece_by_piece() {
     let mut bench = Bench::new();
@@ -378,7 +379,7 @@ fn a_batch_of_large_reads_is_answered_piece_by_piece() {
     assert!(bench.steps.unwrap() >= 6, "{:?} tasks", bench.steps);
 }
 
-/// Requests beyond the bound stay with the client, and are read when there is room.
+/// Requests beyond the limit stay in the socket, and are read when there is room.
 #[test]
 fn outstanding_requests_have_a_bound_in_bytes() {
     let mut bench = Bench::new();
@@ -401,8 +402,8 @@ fn outstanding_requests_have_a_bound_in_bytes() {
     }
 }
 
-/// One that can't be read is refused in its turn: the connection used to be closed if others were on
-/// their way.
+/// A malformed request is refused in its turn. The connection used to be closed if other requests
+/// were outstanding.
 #[test]
 fn a_request_that_can_not_be_read_is_answered_in_its_turn() {
     let mut bench = Bench::new();
@@ -418,7 +419,7 @@ fn a_request_that_can_not_be_read_is_answered_in_its_turn() {
     reply(&mut bench, A, &get("/a", false)).unwrap();
 }
 
-/// A watch that stays has two halves: who removes one still hears of the other.
+/// A persistent watch has two halves: a client that removes one still receives events of the other.
 #[test]
 fn half_of_a_watch_can_be_removed() {
     let mut bench = Bench::new();
@@ -437,7 +438,7 @@ fn half_of_a_watch_can_be_removed() {
     assert_eq!(bench.clients.watches(), 0);
 }
 
-/// As ZooKeeper answers it.
+/// As in ZooKeeper.
 #[test]
 fn create2_within_a_multi_is_answered_like_create() {
     let mut bench = Bench::new();
@@ -459,13 +460,13 @@ fn unreadable_request_closes_only_its_connection() {
     for id in [A, B] {
         client(&mut bench, id);
     }
-    // A request that is too short is refused.
+    // A truncated request is refused.
     bench.send(A, &[0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0, 4, 0]);
     let mut reader = Reader::new(&[]);
     assert!(reader.int().is_err());
     assert_eq!(reply(&mut bench, A, &get("/", false)), Err(Code::MarshallingError));
     ask(&mut bench, A, &children("/", false)).unwrap();
-    // A frame that is no request, and one that is not known, are the end.
+    // A frame that is not a request, or an unknown request, closes the connection.
     bench.send(A, &[0, 0, 0, 1, 0]);
     assert_eq!(bench.receive(A), Some(Received::Closed));
     bench.send(B, &[0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 16]);
@@ -499,8 +500,8 @@ fn acquire(session: SessionRef, name: &str) -> Command {
     })
 }
 
-/// kazoo's contender and a native client on one lock: whoever came first holds it, each is told when
-/// the other goes, and the tokens rise.
+/// kazoo's contender and a native client share one lock: the first to arrive holds it, each is
+/// notified when the other is gone, and the tokens rise.
 #[test]
 fn lock_is_shared_by_every_door() {
     let mut bench = Bench::new();
@@ -519,7 +520,7 @@ fn lock_is_shared_by_every_door() {
     let own_token = Token(stat.czxid);
     assert!(own_token > first.token);
     assert!(!bench.state.is_held(own_token));
-    // It sees who is before it, and is woken when that one goes.
+    // It sees the contender before it, and is woken when that one is gone.
     let Ok(ReplyBody::Texts(names)) = ask(&mut bench, A, &children("/locks/seat", false)) else {
         panic!()
     };
@@ -532,7 +533,7 @@ fn lock_is_shared_by_every_door() {
     };
     assert_eq!(stat.czxid, first.token.0);
     assert_eq!(ask(&mut bench, A, &delete(&before)), Err(Code::NoAuth));
-    // A native client comes behind it.
+    // A native client gets in line behind it.
     let Ok(Answer::TicketStatus(TicketStatus::Waiting { token: second, .. })) =
         bench.other_door(acquire(native, "locks/seat"))
     else {
@@ -548,7 +549,7 @@ fn lock_is_shared_by_every_door() {
     bench.state.check().unwrap();
 }
 
-/// The holder's death hands over to the next, and wakes only that one.
+/// When the holder dies, the next waiter gets the lock, and only that waiter is woken.
 #[test]
 fn death_of_a_holder_wakes_only_the_next_waiter() {
     let mut bench = Bench::new();
@@ -580,8 +581,9 @@ fn count(path: &str) -> Request {
     Request::GetAllChildrenNumber { path: path.to_owned() }
 }
 
-/// `getAllChildrenNumber` used to walk through all znodes at once on the loop's thread: with a million
-/// of them, every client of the node waited for it, and a client could ask a thousand times at once.
+/// `getAllChildrenNumber` used to count all znodes in one go on the loop's thread: with a million
+/// of them, every client of the node waited for it, and a client could send a thousand such
+/// requests at once.
 #[test]
 fn many_znodes_are_counted_in_bounded_steps() {
     const DIRECTORIES: usize = 30;
@@ -601,18 +603,18 @@ fn many_znodes_are_counted_in_bounded_steps() {
     }
     let below = DIRECTORIES * (1 + CHILDREN);
     let number = |count: usize| Ok(ReplyBody::Number(i32::try_from(count).unwrap()));
-    // A step counts at most 4,096, and others have their turn before the next.
+    // A step counts at most 4,096, and other tasks have their turn before the next.
     for (path, expected) in [("/a/b", below), ("/a", below + 1), ("/a/b/29", CHILDREN), ("/ab", 0)]
     {
         bench.reads = 0;
         assert_eq!(ask(&mut bench, A, &count(path)), number(expected), "{path}");
         assert_eq!(bench.reads, expected / 4_096, "{path}");
     }
-    // The root's: ZooKeeper's own three, and these.
+    // The root has ZooKeeper's own three znodes below it, and these.
     assert_eq!(ask(&mut bench, A, &count("/")), number(3 + 4 + below));
     assert_eq!(ask(&mut bench, A, &count("/none")), Err(Code::NoNode));
 
-    // Those that came together are counted one by one, each in its own task.
+    // Requests that arrive together are each counted in a task of their own.
     let asked: Vec<u8> = (0..10).flat_map(|_| count("/a/b/0").encode(1)).collect();
     bench.steps = Some(0);
     bench.send(A, &asked);

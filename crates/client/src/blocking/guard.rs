@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A held lock, kept alive until it is released or dropped. Methods that need no waiting are those
-/// of [`crate::Guard`], which it dereferences to: `token()`, `ending()`, `health()`, `remaining()`.
+/// A held lock, kept alive until it is released or dropped. It dereferences to [`crate::Guard`] for
+/// the methods that don't wait: `token()`, `ending()`, `health()`, `remaining()`.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));

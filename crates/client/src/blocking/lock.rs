@@ -54,12 +54,12 @@ impl Lock {
         self.so(|lock| lock.permit_of(permits))
     }
 
-    /// Declares that the work keeps this other lock: [`crate::Lock::holding`].
+    /// Declares another lock that the work keeps: [`crate::Lock::holding`].
     pub fn holding(self, other: &Guard) -> Self {
         self.so(|lock| lock.holding(other))
     }
 
-    /// The same, by token: [`crate::Lock::holding_token`].
+    /// Declares another lock that the work keeps, by its token: [`crate::Lock::holding_token`].
     pub fn holding_token(self, token: impl Into<Token>) -> Self {
         self.so(|lock| lock.holding_token(token))
     }

@@ -1,6 +1,6 @@
 //! The client for programs that are not asynchronous: each call blocks until it has an answer.
 //!
-//! Leases are kept alive by a thread of the client's own, whatever the callers do. Dropping the
+//! A separate thread keeps leases alive, whatever the callers do. Dropping the
 //! last handle blocks until everything is released, for at most 1s.
 //!
 //! ```
@@ -15,8 +15,8 @@
 //! # Ok(()) }) }
 //! ```
 //!
-//! Nothing here may be called from asynchronous code, which has [`crate::Client`]; it may be called
-//! within `spawn_blocking`.
+//! Don't call any of this from asynchronous code, which should use [`crate::Client`]. Calling it
+//! within `spawn_blocking` is fine.
 
 mod guard;
 mod lock;
@@ -33,7 +33,7 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
-/// A session with a Holdfast cluster, kept alive by a thread of its own. A clone is another handle
+/// A session with a Holdfast cluster, kept alive by a separate thread. A clone is another handle
 /// to the same session.
 ///
 /// ```

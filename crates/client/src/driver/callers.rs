@@ -71,7 +71,7 @@ impl Callers {
         }
     }
 
-    /// The caller no longer waits. A guard that was already handed out takes care of itself.
+    /// The caller no longer waits. A guard that it has already received is released on its own.
     pub(super) fn abandon(&mut self, call: CallId) {
         if let Some(Caller::Waits(_)) = self.callers.get(&call) {
             self.callers.remove(&call);
@@ -154,7 +154,7 @@ impl Callers {
         }
     }
 
-    /// Gives a guard its new ticket.
+    /// Gives a guard the new ticket from its upgrade.
     pub(super) fn upgraded(
         &mut self,
         guard: CallId,

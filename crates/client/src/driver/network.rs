@@ -18,7 +18,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
-/// Messages in the send queue: all requests of a window, and some heartbeats.
+/// Capacity of the send queue, in messages: all requests of a window, and some heartbeats.
 const MESSAGES_MAX: usize = WINDOW as usize + 64;
 
 /// The longest message from a server: part of the status of all tickets of a client, with the notes
@@ -110,7 +110,7 @@ impl Network {
 
     pub(super) fn open_stream(&mut self, id: ConnectionId, stream: StreamId, first: ToServer) {
         let (out, messages) = mpsc::channel(MESSAGES_MAX);
-        // There is room: nothing was sent before.
+        // The queue has room: nothing was sent before.
         let _ = out.try_send(first);
         let (events, request) = (self.events.clone(), self.request(ReceiverStream::new(messages)));
         let Some((connection, mut client)) = self.connection(id) else { return };

@@ -187,7 +187,7 @@ impl SessionState {
         let attaches = self.has_session();
         let Some(attempt) = self.attempts.get(place) else { return };
         if attempt.wanted && attempt.attaches == attaches {
-            // A session that may be over as soon as it is open is of no use.
+            // A session that may already be over when it is opened is of no use.
             let lease = Lease::confirmed(self.config.ttl, sent);
             if attaches || !self.came_too_late(lease) {
                 return self.went_up(place, opened, sent);

@@ -79,7 +79,7 @@ impl SessionState {
         }
     }
 
-    /// Stops keeping this ticket. Returns whether it has a lease of its own.
+    /// Stops tracking this ticket. Returns whether it has a lease of its own.
     pub(super) fn unfollow(&mut self, ticket: &TicketRef) -> bool {
         let held = if self.held.has(ticket) { self.held.remove(ticket.token) } else { None };
         held.is_some_and(|held| held.own_lease.is_some())
@@ -158,8 +158,8 @@ impl SessionState {
     }
 
     /// No session can be opened. Requests that need one are refused. Those that end or change an
-    /// existing ticket are kept for as long as their kind is: they may have been sent before, and a
-    /// server may accept them later.
+    /// existing ticket are kept for as long as their [`Retry`] allows: they may have been sent
+    /// before, and a server may accept them later.
     pub(super) fn refuse_session(&mut self, error: &Error) {
         for (call, _) in std::mem::take(&mut self.opening) {
             self.outputs.push(Output::Complete(call, Err(error.clone())));

@@ -23,7 +23,7 @@ const RETRY_MAX: Duration = Duration::from_millis(500);
 /// The session's connection.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// Not connected. If a stream is needed, servers are asked from this moment on.
+    /// Not connected. If a stream is needed, attempts start at this moment.
     Down { retry_at: Moment },
     /// Servers are being asked for a stream.
     Connecting(Round),

@@ -1,4 +1,4 @@
-//! The held tickets. Very many may depend on the session; those with a lease of their own are
+//! The held tickets. A great many may depend on the session; those with a lease of their own are
 //! checked often, so they are also kept in a separate list.
 
 use super::io::{Answer, CallId, GuardChange, Output, TicketRef, WatchId};

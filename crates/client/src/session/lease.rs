@@ -1,4 +1,4 @@
-//! Until when a lease is certain to be good, as seen from the client.
+//! How long a lease is certain to last, as seen from the client.
 //!
 //! The server counts a lease from when it applied the request; the client counts from before it
 //! sent the request, and subtracts a tenth for clocks that run at different rates. So the client's
@@ -27,7 +27,7 @@ pub enum LeaseHealth {
     Over,
 }
 
-/// A lease: how long it lasts, and since when.
+/// A lease: its duration and when it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
     ttl: Duration,
@@ -60,7 +60,7 @@ impl Lease {
         self.ttl
     }
 
-    /// The same in milliseconds, as in the server's API.
+    /// The TTL in milliseconds, as in the server's API.
     pub fn ttl_ms(&self) -> u64 {
         u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX)
     }

@@ -1,9 +1,9 @@
-//! A session that is lost by this client's clock, while the server may still keep it. It must
-//! certainly be over before another one is opened: an upgrade might still be served in it.
+//! A session that is lost by this client's clock but may still exist on the server. It must be
+//! confirmed over before another one is opened, because an upgrade might still be served in it.
 //!
-//! An unanswered acquire with a lease of its own may have got its lock, and nobody knows that
-//! ticket's secret. So it is sent again under its old number, which has one effect, and the ticket
-//! is given up. If the server has ended the session too, the ticket can't be found.
+//! An unanswered acquire with a lease of its own may hold its lock, and nobody knows that ticket's
+//! secret. So it is sent again under its old number, so that it still takes effect only once, and
+//! the ticket is given up. If the server has ended the session too, the ticket can't be found.
 
 use super::SessionState;
 use super::attempts::Phase;

@@ -9,8 +9,9 @@
 //! server (`connect.rs`, `attempts.rs`), it gets the session's next request number and is sent
 //! (`send.rs`). It is pending until it is answered; if the server fails, the session is attached to
 //! a stream of another server, and everything pending is sent again under its old number, so that
-//! it has one effect. The answer (`receive.rs`) is the grant, or a place in line, in which case the
-//! grant comes later. A grant completes the call, unless its caller is gone: then it is released.
+//! it takes effect once. The answer (`receive.rs`) is the grant, or a place in line, in which case
+//! the grant comes later. A grant completes the call, unless its caller is gone: then it is
+//! released.
 //!
 //! `timers.rs` handles time: heartbeats, renewals, leases in jeopardy or over, timeouts. After a
 //! lost session, `lost.rs` gives back what its unanswered acquires got, `orphans.rs` finds out how
@@ -83,7 +84,7 @@ struct Waiting {
     served: bool,
 }
 
-/// How much a session keeps of everything; see [`SessionState::sizes`].
+/// The sizes of a session's collections; see [`SessionState::sizes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Requests that have not been sent.
@@ -110,7 +111,7 @@ pub struct SessionState {
     session: Option<Session>,
     /// How many sessions have been opened.
     sessions: u64,
-    /// A lost session, which must certainly be over before another one is opened.
+    /// A lost session, which must be confirmed over before another one is opened.
     lost: Option<Lost>,
     /// Calls that wait for a session, and until when.
     opening: Vec<(CallId, Moment)>,
@@ -261,7 +262,7 @@ impl SessionState {
         self.closed && self.attempts.is_empty()
     }
 
-    /// How much it keeps of everything.
+    /// The sizes of its collections.
     pub fn sizes(&self) -> Sizes {
         Sizes {
             queued: self.queue.len(),

@@ -10,10 +10,10 @@ use holdfast_proto::v1::{self as proto, request};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a request is sent again.
+/// How long a request is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// While its session lives: what it is about does not outlive the session.
+    /// While its session lives: its subject does not outlive the session.
     InSession,
     /// Also in the next session, until its caller times out.
     ForItsCaller,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most of one kind at a time.
+/// A limit on how many tickets, or how many other requests, exist at a time.
 #[derive(Debug)]
 pub struct RoomLimit {
     free: AtomicUsize,

@@ -1,5 +1,5 @@
-//! Time: sends heartbeats and renewals, notifies holders when a lease is in jeopardy or over, and
-//! gives up what takes too long.
+//! Timers: sends heartbeats and renewals, notifies holders when a lease is in jeopardy or over, and
+//! gives up on what takes too long.
 
 use super::SessionState;
 use super::io::Output;
@@ -20,9 +20,11 @@ const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
 /// leases are usually shorter; longer ones then run out on their own.
 const LET_GO_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How long after the end of a wait the server may take to report it; after that the call fails
-/// here, and the ticket is given up. And how long if the server has not answered at all.
+/// How long after the end of a wait the server may take to report it. After that the call fails
+/// here, and the ticket is given up.
 const WAIT_GRACE: Duration = Duration::from_secs(1);
+
+/// Like [`WAIT_GRACE`], for a request that the server has not answered at all.
 const ANSWER_GRACE: Duration = Duration::from_secs(3);
 
 impl SessionState {
@@ -138,7 +140,7 @@ impl SessionState {
         }
         let (outputs, trouble, cancel) = (&mut self.outputs, &self.trouble, &mut self.cancel);
         self.held.for_each_not_handed_out(|request| {
-            // A try does not wait in line: it times out like any other request.
+            // An acquire that does not wait in line times out like any other request.
             let tried_too_long = !request.waits_in_line() && now >= request.give_up;
             if over(request, grace) || (tried_too_long && !request.is_abandoned()) {
                 request.fail(outputs, Error::unanswered(trouble));

@@ -1,11 +1,12 @@
-//! Any bytes, whole and byte by byte, through the decoder; what is a request is written and read again.
+//! Decodes arbitrary bytes, at once and in pieces. Whatever is a valid request must survive a round
+//! trip.
 
 #![no_main]
 
 use holdfast_zookeeper::codec::{Decoder, Reader, Request, RequestHeader};
 use libfuzzer_sys::fuzz_target;
 
-/// The first frame, the frames behind it, and whether all of it could be read.
+/// The first frame, the frames after it, and whether everything could be decoded.
 fn decoded(bytes: &[u8], piece: usize) -> (Option<String>, Vec<Vec<u8>>, bool) {
     let (mut decoder, mut first, mut frames) = (Decoder::default(), None, Vec::new());
     for part in bytes.chunks(piece.max(1)) {

@@ -1,19 +1,20 @@
-//! Frames: four bytes of length, then so many bytes. The very first may be a four-letter word.
+//! Frames: a four-byte length and that many bytes. A four-letter word may take the place of the
+//! first.
 
 use super::jute::Malformed;
 use super::request::Connect;
 use crate::four_letter::FourLetterWord;
 use std::fmt;
 
-/// Bytes of one request: ZooKeeper's `jute.maxbuffer`.
+/// The longest request in bytes: ZooKeeper's default for `jute.maxbuffer`.
 pub const FRAME_BYTES_MAX: usize = 0xf_ffff;
 
-/// Why a connection must be closed.
+/// A frame that can't be handled: the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadFrame {
-    /// Its length is below 0 or beyond the bound.
+    /// Its length is negative or more than [`FRAME_BYTES_MAX`].
     Length(i32),
-    /// The first frame is no connect request.
+    /// The first frame is not a connect request.
     Connect(Malformed),
 }
 
@@ -21,7 +22,7 @@ impl fmt::Display for BadFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(len) => {
-                write!(f, "a request of {len} bytes: the bound is {FRAME_BYTES_MAX}")
+                write!(f, "invalid request length {len}: the maximum is {FRAME_BYTES_MAX}")
             }
             Self::Connect(malformed) => write!(f, "not a connect request: {malformed}"),
         }
@@ -30,25 +31,25 @@ impl fmt::Display for BadFrame {
 
 impl std::error::Error for BadFrame {}
 
-/// What a connection begins with.
+/// The beginning of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum First {
-    /// A client.
+    /// A connect request.
     Connect(Connect),
-    /// A question of an operator's.
+    /// A four-letter word.
     FourLetterWord(FourLetterWord),
 }
 
-/// Cuts frames out of bytes as they come in.
+/// Splits received bytes into frames.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// How many of them were taken.
+    /// How many of the bytes were already returned as frames.
     taken: usize,
 }
 
 impl Decoder {
-    /// More bytes came in.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
@@ -57,12 +58,12 @@ impl Decoder {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Bytes that are kept for a frame that is not whole.
+    /// Bytes that were received and not returned yet.
     pub fn kept_bytes(&self) -> usize {
         self.bytes.len().saturating_sub(self.taken)
     }
 
-    /// The first frame, or the word in its place; none if more bytes are needed.
+    /// The first frame, or the word in its place. `None` if more bytes are needed.
     pub fn first(&mut self) -> Result<Option<First>, BadFrame> {
         let rest = self.bytes.get(self.taken..).unwrap_or_default();
         if let Some(word) = rest.first_chunk::<4>().and_then(FourLetterWord::of) {
@@ -75,7 +76,7 @@ impl Decoder {
             .map_err(BadFrame::Connect)
     }
 
-    /// The next frame without its length; none if more bytes are needed.
+    /// The next frame, without its length. `None` if more bytes are needed.
     pub fn frame(&mut self) -> Result<Option<&[u8]>, BadFrame> {
         let rest = self.bytes.get(self.taken..).unwrap_or_default();
         let Some(len) = rest.first_chunk::<4>().copied().map(i32::from_be_bytes) else {

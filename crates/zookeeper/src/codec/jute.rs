@@ -1,15 +1,15 @@
-//! Jute: ZooKeeper's encoding. Numbers are big endian; texts, buffers and vectors begin with their
-//! length, and -1 is null.
+//! Jute, ZooKeeper's encoding. Numbers are big-endian; strings, buffers and vectors start with
+//! their length, where -1 means null.
 
 use std::fmt;
 
-/// Why bytes are not what they should be.
+/// Why bytes could not be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
 impl Malformed {
-    /// The flags of a create mean nothing. ZooKeeper has an error of its own for this.
-    pub const NO_SUCH_KIND: Self = Self("there is no such kind of znode");
+    /// Unknown flags in a create, for which ZooKeeper has an error code of its own.
+    pub const NO_SUCH_KIND: Self = Self("unknown kind of znode");
 }
 
 impl fmt::Display for Malformed {
@@ -20,26 +20,26 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Reads what is encoded, from its beginning.
+/// Decodes bytes from the start.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// At the beginning of these bytes.
+    /// A reader at the start of these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// Whether nothing is left.
+    /// Whether everything was read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (array, rest) =
-            self.rest.split_first_chunk::<N>().ok_or(Malformed("it ends in the middle"))?;
+            self.rest.split_first_chunk::<N>().ok_or(Malformed("it is truncated"))?;
         self.rest = rest;
         Ok(*array)
     }
@@ -54,9 +54,9 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// A zxid or a time, which is never below 0.
+    /// 8 bytes that must not be negative: a zxid or a time.
     pub fn unsigned(&mut self) -> Result<u64, Malformed> {
-        u64::try_from(self.long()?).map_err(|_| Malformed("a number is below 0"))
+        u64::try_from(self.long()?).map_err(|_| Malformed("a number is negative"))
     }
 
     /// 1 byte.
@@ -65,11 +65,11 @@ impl<'a> Reader<'a> {
         Ok(byte != 0)
     }
 
-    /// Bytes; none is null.
+    /// Bytes. `None` if the buffer is null.
     pub fn buffer(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         let len = match self.int()? {
             -1 => return Ok(None),
-            len => usize::try_from(len).map_err(|_| Malformed("a length is below 0"))?,
+            len => usize::try_from(len).map_err(|_| Malformed("a length is negative"))?,
         };
         let (buffer, rest) =
             self.rest.split_at_checked(len).ok_or(Malformed("a length is beyond the end"))?;
@@ -77,44 +77,45 @@ impl<'a> Reader<'a> {
         Ok(Some(buffer))
     }
 
-    /// Text; null is an error.
+    /// A string. Null is an error.
     pub fn text(&mut self) -> Result<String, Malformed> {
-        Self::utf8(self.buffer()?.ok_or(Malformed("a text is null"))?)
+        Self::utf8(self.buffer()?.ok_or(Malformed("a string is null"))?)
     }
 
-    /// Text; null is an empty one.
+    /// A string. Null becomes an empty one.
     pub fn text_or_null(&mut self) -> Result<String, Malformed> {
         Self::utf8(self.buffer()?.unwrap_or_default())
     }
 
     fn utf8(bytes: &[u8]) -> Result<String, Malformed> {
-        let text = std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| Malformed("a string is not UTF-8"))?;
         Ok(text.to_owned())
     }
 
-    /// Some of the same kind; null is none of them.
+    /// A vector. Null becomes an empty one.
     pub fn vector<T>(
         &mut self,
         mut one: impl FnMut(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Vec<T>, Malformed> {
         let len = match self.int()? {
             -1 => 0,
-            len => usize::try_from(len).map_err(|_| Malformed("a length is below 0"))?,
+            len => usize::try_from(len).map_err(|_| Malformed("a length is negative"))?,
         };
-        // Each has a byte at least: a long vector of nothing is refused before it takes memory.
+        // Every element has at least one byte: a length that can't be true must not allocate
+        // memory.
         if len > self.rest.len() {
             return Err(Malformed("a length is beyond the end"));
         }
         (0..len).map(|_| one(self)).collect()
     }
 
-    /// Texts.
+    /// A vector of strings.
     pub fn texts(&mut self) -> Result<Vec<String>, Malformed> {
         self.vector(Self::text)
     }
 }
 
-/// Writes one frame: its length comes first, and is known last.
+/// Encodes one frame, with its length in front.
 #[derive(Debug)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -154,7 +155,7 @@ impl Writer {
         self.int(i32::try_from(len).unwrap_or(i32::MAX))
     }
 
-    /// Bytes; none is null.
+    /// Bytes. `None` is written as null.
     pub fn buffer(&mut self, buffer: Option<&[u8]>) -> &mut Self {
         match buffer {
             Some(buffer) => {
@@ -166,12 +167,12 @@ impl Writer {
         }
     }
 
-    /// Text.
+    /// A string.
     pub fn text(&mut self, text: &str) -> &mut Self {
         self.buffer(Some(text.as_bytes()))
     }
 
-    /// Some of the same kind.
+    /// A vector.
     pub fn vector<T>(&mut self, some: &[T], mut one: impl FnMut(&mut Self, &T)) -> &mut Self {
         self.len(some.len());
         for item in some {
@@ -180,14 +181,14 @@ impl Writer {
         self
     }
 
-    /// Texts.
+    /// A vector of strings.
     pub fn texts(&mut self, texts: &[String]) -> &mut Self {
         self.vector(texts, |writer, text| {
             writer.text(text);
         })
     }
 
-    /// The whole frame.
+    /// The finished frame.
     pub fn frame(mut self) -> Vec<u8> {
         let len = self.bytes.len().saturating_sub(4);
         let len = i32::try_from(len).unwrap_or(i32::MAX).to_be_bytes();

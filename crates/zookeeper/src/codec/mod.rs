@@ -1,8 +1,8 @@
-//! Bytes to requests, replies to bytes, within bounds.
+//! Decodes requests and encodes replies, with limits on everything.
 //!
-//! [`Decoder`] cuts frames out of what a socket brought; [`Request::decode`] and [`Connect::decode`]
-//! read them. [`Reply`], [`Connected`] and [`WatchEvent`] are written by their `encode`. The other
-//! direction of each is here as well: clients of tests and of the simulator speak the same bytes.
+//! [`Decoder`] splits received bytes into frames; [`Request::decode`] and [`Connect::decode`] parse
+//! them. [`Reply`], [`Connected`] and [`WatchEvent`] have an `encode`. The opposite direction of
+//! each is here too, for the clients of the tests and the simulator.
 
 mod frame;
 mod jute;

@@ -1,4 +1,4 @@
-//! Records that several requests and replies have: lists of permissions, and Stats.
+//! Records that several requests and replies share: access control lists and Stats.
 
 use super::jute::{Malformed, Reader, Writer};
 use holdfast_core::{Acl, AuthId, NodeData, Stat};

@@ -1,4 +1,4 @@
-//! What clients are told: replies to their requests, and events of their watches.
+//! Replies to requests, and events of watches.
 
 use super::jute::{Malformed, Reader, Writer};
 use super::records::{read_acl, read_data, read_stat, write_acl, write_data, write_stat};
@@ -6,21 +6,22 @@ use super::request::{Request, op, xid};
 use crate::Code;
 use holdfast_core::{Acl, AuthId, NodeData, NodeOp, Stat};
 
-/// What a client's first frame is answered with.
+/// The reply to a connect request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connected {
-    /// How long the session may stay silent; 0 if there is no such session.
+    /// The session's timeout; 0 if there is no such session.
     pub timeout_ms: i32,
     /// The session; 0 if there is none.
     pub session: i64,
-    /// What proves it later.
+    /// The session's password, for reconnecting.
     pub password: [u8; 16],
-    /// Whether this server has no majority; only if the client asked.
+    /// Whether this server is read-only, that is, without a majority. `None` if the client's
+    /// connect request does not have the field.
     pub read_only: Option<bool>,
 }
 
 impl Connected {
-    /// The session has ended, or never was, or the password is wrong.
+    /// The reply if the session has ended or never existed, or the password is wrong.
     pub fn expired(read_only: Option<bool>) -> Self {
         Self { timeout_ms: 0, session: 0, password: [0; 16], read_only }
     }
@@ -47,71 +48,71 @@ impl Connected {
     }
 }
 
-/// A reply.
+/// A reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The client's number of the request.
+    /// The client's number for the request.
     pub xid: i32,
-    /// The last change that this server has seen.
+    /// The zxid of the last change that this server has applied.
     pub zxid: i64,
-    /// What came of it.
+    /// The result.
     pub result: Result<ReplyBody, Code>,
 }
 
-/// What a request that succeeded is answered with.
+/// The body of a reply to a request that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// Nothing more.
+    /// No body.
     Empty,
     /// The path of a znode that was created, or of a sync.
     Path(String),
-    /// The path and the Stat of one that was created.
+    /// The path and the Stat of a znode that was created.
     PathStat(String, Stat),
     /// A Stat.
     Stat(Stat),
     /// Data and Stat.
     DataStat(Option<NodeData>, Stat),
-    /// Who may do what, and the Stat.
+    /// The access control list and the Stat.
     Acl(Vec<Acl>, Stat),
     /// Names, or paths.
     Texts(Vec<String>),
-    /// Names and the Stat of the znode above.
+    /// The children's names, and the Stat of their parent.
     ChildrenStat(Vec<String>, Stat),
-    /// What came of several changes.
+    /// The results of a `multi`.
     Multi(Vec<MultiResult>),
-    /// What came of several reads.
+    /// The results of a `multiRead`.
     MultiRead(Vec<ReadResult>),
-    /// Schemes and users.
+    /// Schemes and user names.
     WhoAmI(Vec<AuthId>),
-    /// A number; of a watch that was added, 0.
+    /// A count; 0 for a watch that was added.
     Number(i32),
 }
 
-/// What came of one of several changes.
+/// The result of one change in a `multi`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MultiResult {
     /// A znode was created.
     Created(String),
-    /// The same, with its Stat; of which kind the request was.
+    /// A znode was created: the request's op code, the path and the Stat.
     CreatedStat(i32, String, Stat),
     /// A znode was deleted.
     Deleted,
     /// Data was set.
     Set(Stat),
-    /// The version was right.
+    /// The version matched.
     Checked,
-    /// Nothing was changed; what is wrong with this one, or 0 if it would have been done.
+    /// The `multi` failed: this change's error code, or 0 if the change was valid.
     Error(i32),
 }
 
-/// What came of one of several reads.
+/// The result of one read in a `multiRead`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadResult {
-    /// Names.
+    /// The children's names.
     Children(Vec<String>),
     /// Data and Stat.
     DataStat(Option<NodeData>, Stat),
-    /// There is no such znode, or it may not be read.
+    /// There is no such znode, it may not be read, or the reply would be too large.
     Error(Code),
 }
 
@@ -144,10 +145,10 @@ impl Reply {
         let (xid, zxid, error) = (reader.int()?, reader.long()?, reader.int()?);
         let result = match error {
             0 => Ok(ReplyBody::read(&mut reader, request)?),
-            error => Err(Code::of(error).ok_or(Malformed("there is no such error"))?),
+            error => Err(Code::of(error).ok_or(Malformed("unknown error code"))?),
         };
         if !reader.is_empty() {
-            return Err(Malformed("something follows"));
+            return Err(Malformed("there are bytes after the reply"));
         }
         Ok(Self { xid, zxid, result })
     }
@@ -270,7 +271,7 @@ fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<MultiResult>, Malformed> {
             op::SET_DATA => MultiResult::Set(read_stat(reader)?),
             op::CHECK => MultiResult::Checked,
             op::ERROR => MultiResult::Error(reader.int()?),
-            _ => return Err(Malformed("there is no such result")),
+            _ => return Err(Malformed("unknown result type")),
         });
     }
 }
@@ -286,24 +287,24 @@ fn read_multi_read(reader: &mut Reader<'_>) -> Result<Vec<ReadResult>, Malformed
             op::GET_CHILDREN => ReadResult::Children(reader.texts()?),
             op::GET_DATA => ReadResult::DataStat(read_data(reader)?, read_stat(reader)?),
             op::ERROR => {
-                let code = Code::of(reader.int()?).ok_or(Malformed("there is no such error"))?;
+                let code = Code::of(reader.int()?).ok_or(Malformed("unknown error code"))?;
                 ReadResult::Error(code)
             }
-            _ => return Err(Malformed("there is no such result")),
+            _ => return Err(Malformed("unknown result type")),
         });
     }
 }
 
-/// What happened to a znode that is watched.
+/// What happened to a watched znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WatchEventType {
-    /// It came.
+    /// It was created.
     Created,
-    /// It went.
+    /// It was deleted.
     Deleted,
     /// Its data was set.
     DataChanged,
-    /// A child came or went.
+    /// A child was created or deleted.
     ChildrenChanged,
 }
 
@@ -312,14 +313,14 @@ pub enum WatchEventType {
 pub struct WatchEvent {
     /// What happened.
     pub what: WatchEventType,
-    /// To which znode.
+    /// The path of the znode.
     pub path: String,
 }
 
 impl WatchEvent {
     /// As a frame, with its length.
     pub fn encode(&self) -> Vec<u8> {
-        /// What ZooKeeper says of a connection that is well.
+        /// ZooKeeper's state of a healthy connection.
         const SYNC_CONNECTED: i32 = 3;
         let mut writer = Writer::default();
         let what = match self.what {
@@ -342,7 +343,7 @@ impl WatchEvent {
             2 => WatchEventType::Deleted,
             3 => WatchEventType::DataChanged,
             4 => WatchEventType::ChildrenChanged,
-            _ => return Err(Malformed("there is no such event")),
+            _ => return Err(Malformed("unknown event type")),
         };
         reader.int()?;
         Ok(Self { what, path: reader.text()? })

@@ -1,11 +1,11 @@
-//! What clients ask.
+//! Requests of clients.
 
 use super::jute::{Malformed, Reader, Writer};
 use super::records::{read_acl, read_data, write_acl, write_data};
 use holdfast_core::{NodeKind, NodeOp};
 
-/// Numbers of requests.
-#[allow(missing_docs, reason = "their names are all that there is to say")]
+/// Op codes.
+#[allow(missing_docs, reason = "the names say everything")]
 pub mod op {
     pub const CREATE: i32 = 1;
     pub const DELETE: i32 = 2;
@@ -37,8 +37,8 @@ pub mod op {
     pub const ERROR: i32 = -1;
 }
 
-/// Numbers that clients give to requests which may come in between.
-#[allow(missing_docs, reason = "their names are all that there is to say")]
+/// Special xids, for frames outside the order of requests and replies.
+#[allow(missing_docs, reason = "the names say everything")]
 pub mod xid {
     pub const NOTIFICATION: i32 = -1;
     pub const PING: i32 = -2;
@@ -46,20 +46,20 @@ pub mod xid {
     pub const SET_WATCHES: i32 = -8;
 }
 
-/// The first frame of a client.
+/// A connect request, which is a client's first frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
-    /// 0.
+    /// Always 0.
     pub protocol_version: i32,
-    /// The last zxid that the client has seen: it must not be shown an older state.
+    /// The last zxid that the client has seen. It must not be shown an older state.
     pub last_zxid: i64,
-    /// How long its session may stay silent, as it wishes.
+    /// The session timeout that it asks for.
     pub timeout_ms: i32,
-    /// The session that it goes on with; 0 for a new one.
+    /// The session to attach; 0 for a new one.
     pub session: i64,
-    /// The proof for that.
+    /// The password of that session.
     pub password: Vec<u8>,
-    /// Whether a server without a majority will do. Old clients do not say.
+    /// Whether the client accepts a read-only server. Older clients don't send this.
     pub read_only: Option<bool>,
 }
 
@@ -89,17 +89,17 @@ impl Connect {
     }
 }
 
-/// What every later frame begins with.
+/// The header of every later frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// The client's number of the request, which the reply carries.
+    /// The client's number for the request, which the reply repeats.
     pub xid: i32,
-    /// What is asked: see [`op`].
+    /// The op code: see [`op`].
     pub op: i32,
 }
 
 impl RequestHeader {
-    /// Reads it from a frame; the rest is for [`Request::decode`].
+    /// Reads it from a frame. [`Request::decode`] reads the rest.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self { xid: reader.int()?, op: reader.int()? })
     }
@@ -108,106 +108,107 @@ impl RequestHeader {
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// The session lives.
+    /// A heartbeat.
     Ping,
-    /// One change; `stat` says whether the reply to a create has the znode's Stat.
+    /// One change.
     Write {
-        /// What is changed.
+        /// The change.
         op: NodeOp,
-        /// `create2`, `createContainer` and `createTTL` reply with a Stat, `create` does not.
+        /// Whether the reply to a create includes the Stat: it does for `create2`,
+        /// `createContainer` and `createTTL`, and does not for `create`.
         stat: bool,
     },
-    /// Several changes, all or none; each as in `Write`.
+    /// Several changes, all or nothing; each as in `Write`.
     Multi(Vec<(NodeOp, bool)>),
     /// Several reads.
     MultiRead(Vec<ReadOp>),
-    /// Whether there is a znode, and its Stat.
+    /// Whether a znode exists, and its Stat.
     Exists {
-        /// Which.
+        /// The path of the znode.
         path: String,
-        /// Whether to tell when that changes.
+        /// Whether to watch for changes.
         watch: bool,
     },
     /// The data and the Stat of a znode.
     GetData {
-        /// Which.
+        /// The path of the znode.
         path: String,
-        /// Whether to tell when they change.
+        /// Whether to watch for changes.
         watch: bool,
     },
-    /// The names of a znode's children, with its Stat if that is wanted.
+    /// The names of a znode's children.
     GetChildren {
-        /// Which.
+        /// The path of the znode.
         path: String,
-        /// Whether to tell when they change.
+        /// Whether to watch for changes.
         watch: bool,
-        /// Whether the Stat is wanted.
+        /// Whether to return the znode's Stat too.
         stat: bool,
     },
-    /// Who may do what with a znode.
+    /// The access control list of a znode.
     GetAcl {
-        /// Which.
+        /// The path of the znode.
         path: String,
     },
-    /// To read what is current after this.
+    /// Makes the state of this node current for the reads that follow.
     Sync {
-        /// Given back.
+        /// Returned in the reply.
         path: String,
     },
-    /// Who the client is.
+    /// Authenticates the client.
     Auth(AuthPacket),
-    /// Watches that the client had on another connection.
+    /// Restores watches that the client had on another connection.
     SetWatches(SetWatches),
-    /// A watch that stays.
+    /// Adds a persistent watch.
     AddWatch {
-        /// Of which znode.
+        /// The watched znode.
         path: String,
-        /// And of all below it?
+        /// Whether the watch includes all znodes below it.
         mode: AddWatchMode,
     },
-    /// To forget watches, or only to say whether there are any.
+    /// Removes watches, or only checks whether there are any.
     Watches {
-        /// Of which znode.
+        /// The watched znode.
         path: String,
-        /// Which kind of them.
+        /// The kind of watches.
         kind: WatcherType,
-        /// Whether they are forgotten.
+        /// Whether to remove them.
         remove: bool,
     },
-    /// The ids by which access control lists know the client.
+    /// The identities that the client has proven.
     WhoAmI,
-    /// The session's ephemeral znodes.
+    /// The paths of the session's ephemeral znodes.
     GetEphemerals {
-        /// Whose paths begin so.
+        /// Only paths that start with this.
         prefix: String,
     },
-    /// How many znodes are below one.
+    /// How many znodes are below a znode, at any depth.
     GetAllChildrenNumber {
-        /// Which.
+        /// The path of the znode.
         path: String,
     },
-    /// The session ends.
+    /// Closes the session.
     CloseSession,
-    /// Something that is not known here.
+    /// A request that is not supported.
     Unknown,
 }
 
-/// One of several reads.
+/// One read in a `multiRead`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadOp {
     /// The names of a znode's children.
     GetChildren {
-        /// Which.
+        /// The path of the znode.
         path: String,
     },
     /// The data and the Stat of a znode.
     GetData {
-        /// Which.
+        /// The path of the znode.
         path: String,
     },
 }
 
-/// Who a client says that it is.
+/// A client's credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthPacket {
     /// `digest`, for instance.
@@ -216,42 +217,43 @@ pub struct AuthPacket {
     pub auth: Vec<u8>,
 }
 
-/// Watches that a client had on another connection.
+/// The watches that a client had on another connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetWatches {
     /// The last zxid that it has seen.
     pub zxid: i64,
-    /// Watches of data.
+    /// Znodes with watches on their data.
     pub data: Vec<String>,
-    /// Watches of znodes that were not there.
+    /// Paths with watches, at which there was no znode.
     pub exist: Vec<String>,
-    /// Watches of children.
+    /// Znodes with watches on their children.
     pub child: Vec<String>,
-    /// Those that stay, of one znode; none in the older form of the request.
+    /// Znodes with persistent watches, and with recursive ones. `None` in the older form of the
+    /// request, `setWatches`.
     pub persistent: Option<(Vec<String>, Vec<String>)>,
 }
 
-/// How far a watch that stays goes.
+/// The scope of a persistent watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddWatchMode {
-    /// One znode and its children's coming and going.
+    /// One znode, and the creation and deletion of its children.
     Persistent,
-    /// All below it, too.
+    /// The znode and everything below it.
     PersistentRecursive,
 }
 
-/// Which watches are meant.
+/// A kind of watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatcherType {
-    /// Of children.
+    /// On children.
     Children,
-    /// Of data.
+    /// On data.
     Data,
-    /// All.
+    /// Any kind.
     Any,
 }
 
-/// ZooKeeper's -1 for any version.
+/// The version that a change requires; `None` for any, which ZooKeeper writes as -1.
 fn version(number: i32) -> Option<i32> {
     (number != -1).then_some(number)
 }
@@ -264,7 +266,7 @@ fn read_create(op: i32, reader: &mut Reader<'_>) -> Result<NodeOp, Malformed> {
     let (path, data, acl) = (reader.text()?, read_data(reader)?, read_acl(reader)?);
     let flags = reader.int()?;
     let ttl = if op == op::CREATE_TTL { reader.long()? } else { 0 };
-    // None is refused, as in ZooKeeper.
+    // A negative TTL becomes 0, which is refused as in ZooKeeper.
     let ttl = || NodeKind::Ttl { ms: u64::try_from(ttl).unwrap_or(0) };
     let (kind, sequential) = match flags {
         0 => (NodeKind::Persistent, false),
@@ -302,7 +304,7 @@ fn read_op(op: i32, reader: &mut Reader<'_>) -> Result<NodeOp, Malformed> {
             version: version(reader.int()?),
         },
         op::CHECK => NodeOp::Check { path: reader.text()?, version: version(reader.int()?) },
-        _ => return Err(Malformed("there is no such change")),
+        _ => return Err(Malformed("unknown change")),
     })
 }
 
@@ -310,7 +312,7 @@ fn replies_with_stat(op: i32) -> bool {
     matches!(op, op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL)
 }
 
-/// Reads the members of a multi up to the end mark.
+/// Reads the operations of a multi up to the end marker.
 fn read_multi<T>(
     reader: &mut Reader<'_>,
     mut one: impl FnMut(i32, &mut Reader<'_>) -> Result<T, Malformed>,
@@ -326,7 +328,7 @@ fn read_multi<T>(
 }
 
 impl Request {
-    /// Reads the rest of a frame. An error is told to the client; its connection stays.
+    /// Reads the rest of a frame. An error is sent to the client, and its connection stays open.
     pub fn decode(op: i32, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(match op {
             op::PING => Self::Ping,
@@ -351,7 +353,7 @@ impl Request {
                 match op {
                     op::GET_CHILDREN => Ok(ReadOp::GetChildren { path }),
                     op::GET_DATA => Ok(ReadOp::GetData { path }),
-                    _ => Err(Malformed("there is no such read")),
+                    _ => Err(Malformed("unknown read")),
                 }
             })?),
             op::EXISTS => {
@@ -389,7 +391,7 @@ impl Request {
                 let mode = match reader.int()? {
                     0 => AddWatchMode::Persistent,
                     1 => AddWatchMode::PersistentRecursive,
-                    _ => return Err(Malformed("there is no such kind of watch")),
+                    _ => return Err(Malformed("unknown kind of watch")),
                 };
                 Self::AddWatch { path, mode }
             }
@@ -399,7 +401,7 @@ impl Request {
                     1 => WatcherType::Children,
                     2 => WatcherType::Data,
                     3 => WatcherType::Any,
-                    _ => return Err(Malformed("there is no such kind of watch")),
+                    _ => return Err(Malformed("unknown kind of watch")),
                 };
                 Self::Watches { path, kind, remove: op == op::REMOVE_WATCHES }
             }
@@ -411,7 +413,7 @@ impl Request {
         })
     }
 
-    /// Its number, as [`op`] has it.
+    /// Its op code: see [`op`].
     pub fn op(&self) -> i32 {
         match self {
             Self::Ping => op::PING,

@@ -1,11 +1,11 @@
-# What the suites of ZooKeeper clients share. Each is a script `run SERVER` that begins with
+# Shared by the test suites for ZooKeeper clients. Each is a script `run SERVER` that starts with
 # `source ../lib.sh`: SERVER is the built holdfast, or `zookeeper` for a real one (Debian's package).
-# The rest is as for the clients of Redis.
+# Everything else is as in the suites for Redis clients.
 # shellcheck shell=bash
 
 clients=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 
-# `zookeeper PORT`: a real one, standalone, in place of this shell.
+# `zookeeper PORT`: replaces this shell with a real, standalone ZooKeeper.
 zookeeper() {
     local jars=/usr/share/java data=$folder/zookeeper-$1
     if [[ ! -e $jars/zookeeper.jar ]]; then
@@ -13,7 +13,7 @@ zookeeper() {
         exit 1
     fi
     mkdir "$data"
-    # A session may end after a second, tests open many connections, and nothing need survive them.
+    # Sessions may have a timeout of 1s, tests open many connections, and no data needs to survive.
     printf '%s\n' "dataDir=$data" "clientPort=$1" clientPortAddress=127.0.0.1 tickTime=500 \
         maxSessionTimeout=120000 maxClientCnxns=0 admin.enableServer=false '4lw.commands.whitelist=*' \
         extendedTypesEnabled=true >"$data/zoo.cfg"
@@ -26,7 +26,7 @@ zookeeper() {
 # shellcheck source=../../../redis/tests/clients/lib.sh
 source "$clients/../../../redis/tests/clients/lib.sh"
 
-# `start_zookeeper PORT`: it accepts connections before it serves them, so it is asked.
+# `start_zookeeper PORT`: waits until it answers, since it accepts connections before it can serve.
 start_zookeeper() {
     need java default-jdk-headless libzookeeper-java
     (zookeeper "$1") >"$folder/zookeeper-log" 2>&1 &
@@ -66,7 +66,7 @@ start() {
     done
 }
 
-# One environment for all that is written in Python. Sets `python`.
+# One environment for everything in Python. Sets `python`.
 install_kazoo() {
     local here=$clients/kazoo
     install_python kazoo
@@ -74,7 +74,7 @@ install_kazoo() {
     export PYTHONPATH=$clients
 }
 
-# Curator's jars and our programs that use them. Sets `java`, the command that runs one of these.
+# Curator's jars, and the programs here that use them. Sets `java`, the command that runs them.
 install_curator() {
     local here=$clients/curator
     need java default-jdk-headless maven

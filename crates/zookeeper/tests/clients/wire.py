@@ -1,4 +1,4 @@
-"""ZooKeeper's protocol by hand: one frame at a time, so that a test sees in which order they come."""
+"""ZooKeeper's protocol, one frame at a time, so that tests see the order in which frames arrive."""
 
 import collections
 import socket
@@ -41,7 +41,7 @@ OPS = {
 }
 NAMES = {number: name for name, number in OPS.items()}
 
-# The xids that mean something.
+# Special xids.
 EVENT_XID, AUTH_XID, SET_WATCHES_XID = -1, -4, -8
 
 Event = collections.namedtuple("Event", "type state path")
@@ -74,7 +74,7 @@ def int_(value):
     return struct.pack("!i", value)
 
 
-# How the arguments of a request are written. A multi's are its requests: `[name, argument...]`.
+# Encoders of each request's arguments. Those of a multi are its requests: `[name, argument...]`.
 BODIES = {
     "create": lambda path, data, acl, flags: text(path) + text(data) + acls(acl) + int_(flags),
     "delete": lambda path, version: text(path) + int_(version),
@@ -148,7 +148,7 @@ class Reader:
             results.append(("error", self.int()) if op == -1 else (NAMES[op], RESULTS[NAMES[op]](self)))
 
 
-# How what a request returns is read; what is not here returns nothing.
+# Decoders of each request's reply; a request that is not listed has an empty reply.
 RESULTS = collections.defaultdict(
     lambda: lambda reader: None,
     {
@@ -158,7 +158,7 @@ RESULTS = collections.defaultdict(
         "set": Reader.stat,
         "get_acl": lambda reader: (reader.acls(), reader.stat()),
         "set_acl": Reader.stat,
-        # In no order that is promised.
+        # Sorted, because their order is unspecified.
         "children": lambda reader: sorted(reader.texts()),
         "children2": lambda reader: (sorted(reader.texts()), reader.stat()),
         "sync": Reader.text,
@@ -176,7 +176,7 @@ RESULTS = collections.defaultdict(
 
 
 class Connection:
-    """A session's connection; with `session` and `password`, one that goes on with it."""
+    """A connection with a new session, or one that attaches `session` with its `password`."""
 
     def __init__(self, address, session=0, password=bytes(16), zxid=0, timeout_ms=10_000):
         host, port = address.rsplit(":", 1)
@@ -195,7 +195,7 @@ class Connection:
         return self.receive_exactly(struct.unpack("!i", self.receive_exactly(4))[0])
 
     def receive_exactly(self, count):
-        # Nothing is read ahead, so that a selector sees what has come.
+        # Nothing is read ahead, so that a selector sees what has arrived.
         data = b""
         while len(data) < count:
             try:
@@ -208,7 +208,7 @@ class Connection:
         return data
 
     def send(self, op, *args):
-        """Asks without waiting for the reply."""
+        """Sends a request without waiting for the reply."""
         xid = {"auth": AUTH_XID, "set_watches": SET_WATCHES_XID, "set_watches2": SET_WATCHES_XID}.get(op)
         if xid is None:
             self.xid += 1
@@ -220,7 +220,7 @@ class Connection:
             raise Closed from error
 
     def receive(self):
-        """The next event, or the next reply: these come in the order of the requests."""
+        """The next event or reply. Replies arrive in the order of the requests."""
         reader = Reader(self.receive_frame())
         xid, zxid, error = reader.unpack("!iqi")
         if xid == EVENT_XID:
@@ -228,12 +228,12 @@ class Connection:
         expected, op = self.asked.popleft()
         assert xid == expected, f"the reply to {xid} came before that to {expected}, {op}"
         self.zxid = max(self.zxid, zxid)
-        # A multi that failed still says which of its requests did.
+        # The reply to a failed multi still shows which of its requests failed.
         has_body = error == 0 or (op == "multi" and reader.at < len(reader.data))
         return Reply(xid, zxid, error, RESULTS[op](reader) if has_body else None)
 
     def ask(self, op, *args, events=None):
-        """Asks, and waits for the reply; what comes before it is appended to `events`."""
+        """Sends a request and waits for the reply. Events before it are appended to `events`."""
         self.send(op, *args)
         while isinstance(received := self.receive(), Event):
             if events is not None:
@@ -241,7 +241,7 @@ class Connection:
         return received
 
     def drop(self):
-        """Closes the connection, not the session."""
+        """Closes the connection but not the session."""
         self.socket.close()
 
     def close(self):

@@ -1,10 +1,10 @@
-"""Records what a real ZooKeeper answers, for tests/replay.rs to ask of Holdfast.
+"""Records conversations with a real ZooKeeper, which tests/replay.rs replays against Holdfast.
 
     record.py PORT FOLDER
 
 PORT is a ZooKeeper 3.8 on this machine; kazoo 2.11 must be installed. Each conversation becomes
-a file in FOLDER: a line for each frame, `a > ...` for what client a sends and `a < ...` for what it
-receives, in hexadecimal, without the length in front.
+a file in FOLDER with a line for each frame: `a > ...` for one that client a sends, `a < ...` for one
+that it receives, in hexadecimal and without the length.
 """
 
 import socket
@@ -47,7 +47,7 @@ class Recording:
 
 
 class Client:
-    """Speaks frames by hand."""
+    """A client that sends and receives single frames."""
 
     def __init__(self, recording, name, session=0, password=b"\0" * 16, zxid=0, read_only=True):
         self.recording, self.name, self.xid = recording, name, 0
@@ -89,7 +89,7 @@ class Client:
         self.send(struct.pack("!ii", xid, op) + body)
         while struct.unpack("!i", self.receive()[:4])[0] != xid:
             pass
-        # What follows from it reaches the others first.
+        # Other clients must receive the resulting events first.
         time.sleep(0.05)
 
     def do(self, request):
@@ -215,7 +215,7 @@ def watches(recording):
     a.ask(17, text("/w/x") + struct.pack("!i", 1))
     a.ask(18, text("/w/x") + struct.pack("!i", 2))
     a.close()
-    # Watches of another connection: what has changed is told at once.
+    # Restored watches from another connection: events for what has changed are sent at once.
     c = Client(recording, "c")
     c.ask(101, struct.pack("!q", 0) + texts(["/w", "/gone"]) + texts(["/w/x", "/never"]) + texts(["/w", "/gone2"]), -8)
     zxid = 1 << 60
@@ -293,13 +293,13 @@ def sessions(recording):
     Client(recording, "c", 0x1234, b"x" * 16).socket.close()
     again.close()
     Client(recording, "d", again.session, again.password).socket.close()
-    # ZooKeeper closes the session's other connection before it looks at the password.
+    # ZooKeeper closes the session's other connection before it checks the password.
     other = Client(recording, "e")
     Client(recording, "f", other.session, b"x" * 16).socket.close()
 
 
 class Proxy:
-    """Between kazoo and the server: each connection is a client of the recording."""
+    """A proxy between kazoo and the server. Each connection becomes a client of the recording."""
 
     def __init__(self, recording):
         self.recording, self.names = recording, iter("abcdefgh")

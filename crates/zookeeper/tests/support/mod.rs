@@ -1,4 +1,4 @@
-//! One node's door without sockets, log and gateway: what a driver does, done by hand.
+//! One node's door without sockets, log or gateway: a driver for tests.
 #![allow(dead_code, reason = "each test file needs only a part of it")]
 
 use holdfast_core::{
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A connection's end, as its client sees it.
+/// What a client receives from its connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Frame(Vec<u8>),
@@ -26,16 +26,16 @@ pub(crate) struct Bench {
     pub(crate) clients: Clients,
     pub(crate) connections: BTreeMap<ClientId, Connection>,
     received: BTreeMap<ClientId, VecDeque<Received>>,
-    /// What comes to the door from the loop, in order.
+    /// Messages from the loop to the door, in order.
     inbox: VecDeque<(ClientId, Message)>,
-    /// Tasks that wait for the log, while it is held up.
+    /// Tasks that wait for the log while it is paused.
     held: VecDeque<(Box<ClientTask>, Command)>,
     pub(crate) hold: bool,
     pub(crate) heartbeats: Option<HeartbeatReply>,
     pub(crate) now: Duration,
-    /// How many tasks were started, if somebody counts.
+    /// How many tasks were started. `None` if they are not counted.
     pub(crate) steps: Option<usize>,
-    /// How often a task let others have their turn before it went on.
+    /// How often a task yielded to others before it continued.
     pub(crate) reads: usize,
 }
 
@@ -65,7 +65,7 @@ impl Bench {
         self.received.insert(client, VecDeque::new());
     }
 
-    /// Bytes with their length in front, as a socket brings them.
+    /// Sends bytes, including their length, as if they came from a socket.
     pub(crate) fn send(&mut self, client: ClientId, bytes: &[u8]) {
         let now = self.now;
         let actions = self.connections.get_mut(&client).unwrap().receive(bytes, now);
@@ -87,7 +87,7 @@ impl Bench {
         }
     }
 
-    /// What comes through another door; delivered as the loop would.
+    /// Applies a command from another door, and delivers its effects as the loop would.
     pub(crate) fn other_door(&mut self, command: Command) -> Result<Answer, Refusal> {
         let answer = self.apply(command);
         self.deliver();
@@ -176,7 +176,7 @@ impl Bench {
         }
     }
 
-    /// Lets the log go on.
+    /// Resumes the log.
     pub(crate) fn release(&mut self) {
         self.hold = false;
         while let Some((task, command)) = self.held.pop_front() {
@@ -186,8 +186,8 @@ impl Bench {
         self.deliver();
     }
 
-    /// The same, for a node that was behind: it applies all that it missed in one turn, tells what that
-    /// did, and only then lets tasks go on.
+    /// Like [`Bench::release`], for a node that was behind: it applies everything that it missed in
+    /// one turn, publishes the effects, and only then continues the tasks.
     pub(crate) fn release_in_one_turn(&mut self) {
         self.hold = false;
         let held = std::mem::take(&mut self.held);
@@ -208,7 +208,7 @@ impl Bench {
         }
     }
 
-    /// Time passes for the connections.
+    /// Advances the connections' clock.
     pub(crate) fn wait(&mut self, time: Duration) {
         self.now += time;
         let clients: Vec<ClientId> = self.connections.keys().copied().collect();

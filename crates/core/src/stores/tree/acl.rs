@@ -4,7 +4,7 @@ use crate::tree::{Acl, AuthId, NodeRefusal, perms};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The most entries of one list. ZooKeeper has no limit of its own; nobody needs more.
+/// The most entries of one list. ZooKeeper has no limit of its own; this is more than anyone needs.
 const ACL_LEN_MAX: usize = 64;
 
 /// Whether one of these ids has the permissions.
@@ -28,7 +28,8 @@ fn matches(scheme: &str, who: &str, entry: &str) -> bool {
     }
 }
 
-/// An address, and how many of its leading bits count.
+/// Parses an address with an optional prefix length, as in `10.0.0.0/8`. Returns how many of the
+/// address's leading bits count.
 fn network(text: &str) -> Option<(IpAddr, u32)> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
@@ -84,7 +85,7 @@ pub(super) fn resolve(acl: &[Acl], ids: &[AuthId]) -> Result<Arc<[Acl]>, NodeRef
     Ok(kept.into())
 }
 
-/// The list as shown to a client: password hashes are only for those who may set it.
+/// The list as shown to a client: password hashes are hidden unless the client may set the list.
 pub fn shown_acl(acl: &[Acl], ids: &[AuthId]) -> Vec<Acl> {
     let may_set = is_allowed(acl, perms::ADMIN, ids);
     let masked = |entry: &Acl| {

@@ -15,7 +15,7 @@ use crate::weight::Weight;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// How long a container stays after its last child is gone: ZooKeeper checks this often.
+/// How long a container stays after its last child is gone: ZooKeeper's interval between checks.
 pub(super) const CONTAINER_KEPT_MS: u64 = 60_000;
 
 /// One znode.
@@ -37,7 +37,7 @@ pub(crate) struct Node {
     /// How many children were ever created, which numbers the next one. Like ZooKeeper's own
     /// counter, it stops when it is full.
     pub(crate) creates: i32,
-    /// Since when its TTL counts or, for a container, since when it has no children.
+    /// When its TTL started or, for a container, when its last child was deleted.
     pub(crate) idle_since_ms: u64,
     /// The ticket that it represents.
     pub(crate) ticket: Option<NodeTicket>,
@@ -47,9 +47,9 @@ pub(crate) struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeTicket {
     pub(crate) token: Token,
-    /// Whether it was drawn through another door.
+    /// Whether the ticket was drawn through another door.
     pub(crate) foreign: bool,
-    /// Whether it has ended, and its lock-delay is still running.
+    /// Whether the ticket has ended, and its lock-delay is still running.
     pub(crate) over: bool,
 }
 

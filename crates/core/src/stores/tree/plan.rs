@@ -84,7 +84,7 @@ struct PlannedNode {
 pub(super) struct Planner<'a, L> {
     tree: &'a Tree,
     lines: &'a L,
-    /// Refuses a name that is something other than a lock.
+    /// Refuses a name that is in use as something other than a lock.
     check_name: &'a dyn Fn(&LockName) -> Result<(), Refusal>,
     ids: &'a [AuthId],
     /// `None` where a znode will be gone.

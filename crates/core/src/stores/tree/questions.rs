@@ -37,8 +37,8 @@ impl Tree {
         self.ephemerals_of(session)
     }
 
-    /// Counts the znodes below `root`, at any depth, from the one behind `after` on, but at most
-    /// `max` of them. Returns how many it found, and the last one if there may be more.
+    /// Counts the znodes below `root`, at any depth, starting with the one that follows `after`, up
+    /// to `max` of them. Returns the count, and the last znode if there may be more.
     pub(crate) fn descendants(
         &self,
         root: &str,
@@ -55,8 +55,8 @@ impl Tree {
         (max, Some(at))
     }
 
-    /// The znode behind `at` among all below `root`, parents first and siblings in byte order. Works
-    /// as well if `at` has been deleted.
+    /// The znode that follows `at` among all below `root`, with parents first and siblings in byte
+    /// order. `at` may have been deleted.
     fn next_below(&self, root: &str, at: &str) -> Option<String> {
         let child = |directory: &str, name: &str| {
             if directory == "/" { format!("/{name}") } else { format!("{directory}/{name}") }
@@ -65,7 +65,7 @@ impl Tree {
             return Some(child(at, first));
         }
         let mut at = at;
-        // A path has only so many parts.
+        // Bounded by the depth of the path.
         while at != root {
             let (directory, name) = (parent_of(at)?, at.rsplit('/').next()?);
             let siblings = self.slot(directory).and_then(|slot| self.index.children.get(&slot));

@@ -76,8 +76,8 @@ pub(super) fn is_foreign(name: &str) -> bool {
     name.starts_with(FOREIGN)
 }
 
-/// The name of a ticket from another door, in the form of a recipe: always the kind that everybody
-/// waits for.
+/// The name of a ticket from another door, in the form of a recipe: always an exclusive one, for
+/// which every contender waits.
 pub(super) fn foreign_name(recipe: Recipe, token: Token, number: i32) -> String {
     let marker = recipe.marker();
     let token = token.0;

@@ -54,7 +54,8 @@ impl Tree {
         self.index.ephemerals.range(range).map(|(_, _, _, path)| path)
     }
 
-    /// The first ephemeral znode of a session without a ticket: the lines end the others.
+    /// The first ephemeral znode of a session that has no ticket. Those with tickets are removed
+    /// when the lines end the tickets.
     fn first_plain(&self, session: SessionId) -> Option<Arc<str>> {
         let range = (session, false, 0, Arc::from(""))..(session, true, 0, Arc::from(""));
         self.index.ephemerals.range(range).next().map(|(_, _, _, path)| path.clone())

@@ -1,9 +1,9 @@
 //! Keeps znodes and lines in step.
 //!
 //! While a directory has a znode that a recipe counts as a contender, every ticket in the line of
-//! that lock has one there, including those from other doors. The latter have the form of the
-//! recipe, and of the kind that everybody waits for, and are numbered in the order of the line.
-//! They are removed when their tickets end, or after the lock-delay that follows.
+//! that lock has one there, including those from other doors. The latter are named like exclusive
+//! contenders of the recipe, for which every contender waits, and are numbered in the order of the
+//! line. They are removed when their tickets end, or after the lock-delay that follows.
 
 use super::Tree;
 use super::nodes::{Node, NodeTicket, lock_of};
@@ -194,7 +194,7 @@ impl Tree {
         let reader = joined.find_map(|(of, with, reader)| {
             let here = *of == lock && *with == number;
             let same = self.node(reader).is_some_and(|node| node.session == owner);
-            // There is nothing more to find beyond this number.
+            // No znode after this number can match.
             (!here || same).then(|| here.then(|| reader.clone()))
         });
         let Some(reader) = reader.flatten() else { return false };
@@ -235,7 +235,7 @@ impl Tree {
         let mut gone: Vec<Arc<str>> =
             nodes.filter(|node| over(node)).map(|node| node.path.clone()).collect();
         gone.sort_unstable();
-        // The number that the counter was moved to is higher than any that was ever drawn.
+        // The counter was moved to a number higher than any that was ever drawn.
         let zxid = lines.last_number();
         for path in gone {
             if !self.keep_with_children(&path, lines) {
@@ -246,7 +246,7 @@ impl Tree {
     }
 }
 
-/// A ticket of another door that is to get a znode.
+/// A ticket from another door that needs a znode.
 struct ShownTicket {
     token: Token,
     label: Option<Label>,
@@ -261,14 +261,14 @@ pub(super) struct DeadPlace {
     label: Option<Label>,
 }
 
-/// The place of the holder that a lock-delay follows: while nobody is served, recipes must have
-/// somebody to wait for. `None` if there is no delay, or if it is not known where in the line the
+/// The place of the holder that a lock-delay follows: recipes must have a contender to wait for
+/// while nobody is served. `None` if there is no delay, or if it is not known where in the line the
 /// holder was.
 pub(super) fn dead_place(lock: &LockName, lines: &impl StoreAccess) -> Option<DeadPlace> {
     let line = lines.line(lock).filter(LineView::is_delayed)?;
     match line.last_death() {
         Some(ending) => Some(DeadPlace { token: Some(ending.token), label: ending.label.clone() }),
-        // Whatever number it gets, it is before everybody.
+        // With no tickets in line, any number puts it first.
         None => (!line.has_tickets()).then_some(DeadPlace { token: None, label: None }),
     }
 }

@@ -1,4 +1,4 @@
-//! Makes changes, after all of them were planned: if one is not possible, none is made.
+//! Makes changes once all of them are planned: if one is not possible, none is made.
 
 use super::Tree;
 use super::nodes::{Node, NodeTicket};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The changes of one command, in progress.
 pub(super) struct PendingWrite {
     session: SessionId,
-    /// The zxid of all changes that draw no ticket; drawn for the first of them.
+    /// The zxid shared by all changes that draw no ticket. `None` until the first of them.
     zxid: Option<u64>,
     steps: StepBudget,
 }
@@ -27,8 +27,7 @@ impl PendingWrite {
 }
 
 impl Tree {
-    /// `check_name` decides whether a name may be a lock now: another store may have something else
-    /// there.
+    /// `check_name` decides whether a name may be a lock now: another store may be using it.
     pub(crate) fn command(
         &mut self,
         command: TreeCommand,

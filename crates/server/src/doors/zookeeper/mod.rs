@@ -1,5 +1,5 @@
-//! The ZooKeeper door: its client protocol on its own port. The codec and everything that needs no
-//! socket are in the crate `holdfast-zookeeper`.
+//! The ZooKeeper door: ZooKeeper's client protocol, on its own port. The codec and everything else
+//! that needs no socket are in the crate `holdfast-zookeeper`.
 
 mod serve;
 
@@ -24,7 +24,7 @@ pub(super) const DOOR: Door = Door {
          k = K('127.0.0.1:{port}', use_ssl=True, ca='{ca}'); k.start(); \
          k.Lock('/seat-12C').acquire(); input('held')\""],
     accepting: Accepting::Door,
-    // Its clients expect a frame, not a text.
+    // Its clients expect a frame, not text.
     needs_tls: b"",
     serve: |opening| Box::pin(serve::serve(opening)),
 };

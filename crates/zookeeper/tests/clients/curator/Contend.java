@@ -1,4 +1,4 @@
-// What all recipes do at once.
+// All recipes at once, under contention.
 
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -42,7 +42,7 @@ class Contend {
             withLock(new InterProcessSemaphoreMutex(Recipes.client(worker), "/contended/semaphore-mutex"), work));
         recipes.put(new Contended("write lock", 1), (worker, work) -> {
             InterProcessReadWriteLock lock = new InterProcessReadWriteLock(Recipes.client(worker), "/contended/read-write");
-            // There is one reader only: beside a writer it would be one too many.
+            // Only one worker reads: two readers could hold the lock at the same time.
             withLock(worker == 0 ? lock.readLock() : lock.writeLock(), work);
         });
         recipes.put(new Contended("multi lock", 1), (worker, work) ->
@@ -85,7 +85,7 @@ class Contend {
         return selectors;
     }
 
-    // Three workers for each recipe, on connections of their own, while leaders die.
+    // Three workers for each recipe, on separate connections, while leaders are killed.
     static void neverTooMany(int seconds) throws Exception {
         long until = System.currentTimeMillis() + seconds * 1_000L;
         Map<Contended, Attempt> recipes = recipes();
@@ -123,7 +123,7 @@ class Contend {
         if (failure != null) {
             throw failure;
         }
-        // They last longer than any change of leaders here.
+        // Session timeouts are longer than any leader change here.
         Recipes.check(Recipes.sessionsLost.get() == 0, Recipes.sessionsLost + " sessions were lost");
     }
 }

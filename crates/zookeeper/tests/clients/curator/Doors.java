@@ -1,7 +1,7 @@
-// Curator's mutexes on behalf of another program: `Doors HOST:PORT...`
+// Acquires Curator's mutexes on behalf of another program: `Doors HOST:PORT...`
 //
 // Each line of its input is `ID acquire PATH` or `ID release`. It prints `ID token CZXID` when that
-// contender holds the mutex, and `ID released`. It ends with its input.
+// contender holds the mutex, and `ID released`. It exits at the end of its input.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;

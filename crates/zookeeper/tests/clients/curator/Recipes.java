@@ -67,7 +67,7 @@ public class Recipes {
         }
     }
 
-    // A lock belongs to a thread: others act in their own.
+    // Locks belong to threads, so other contenders run in threads of their own.
     static <T> T elsewhere(Callable<T> call) throws Exception {
         return later(call).get(2 * PATIENCE_MS, TimeUnit.MILLISECONDS);
     }
@@ -196,7 +196,7 @@ public class Recipes {
         check(othersGet(readWrite(1).writeLock(), PATIENCE_MS), "it was released");
     }
 
-    // A writer may read, and goes on reading when it has ceased to write.
+    // A writer may also read, and stays a reader when it releases the write lock.
     static void aWriterMayReadAndBecomeAReader() throws Exception {
         InterProcessReadWriteLock lock = readWrite(0);
         lock.writeLock().acquire();
@@ -314,7 +314,7 @@ public class Recipes {
                     turns.add(place);
                     leads.work();
                     done.countDown();
-                    // Until its next turn it must come into line behind the others.
+                    // It must queue behind the others before its next turn.
                     Thread.sleep(QUIET_MS);
                 }
             });
@@ -380,7 +380,7 @@ public class Recipes {
         boolean contends = args[0].equals("contend");
         clients = new CuratorFramework[3];
         for (int number = 0; number < clients.length; number++) {
-            // Whoever goes on with another node needs to know them all.
+            // A client needs all addresses to fail over to another node.
             clients[number] = connect(contends ? String.join(",", addresses) : addresses[number % addresses.length]);
         }
         Map<String, Test> tests = new LinkedHashMap<>();

@@ -1,7 +1,8 @@
 """One lock through every door: a recipe of a ZooKeeper client, redis-py, HTTP and gRPC.
 
 `doors.py HOLDFAST SECONDS PORT RECIPE COMMAND...`: RECIPE is `kazoo`, or `curator` with the command
-that runs Doors.java. PORT is for HTTP, the next one for Redis's protocol, then ZooKeeper's.
+that runs Doors.java. PORT is for HTTP, the next one for Redis's protocol, the one after for
+ZooKeeper's.
 """
 
 import itertools
@@ -29,7 +30,7 @@ from ways import (
 )
 
 RECIPE, COMMAND = sys.argv[4], sys.argv[5:]
-# A node each, so that one lock is also held through different nodes.
+# One address per node, so that one lock is held through different nodes.
 ADDRESSES = [f"127.0.0.1:{PORT + 100 * node + 2}" for node in range(3)]
 
 
@@ -51,7 +52,7 @@ def by_kazoo(name):
 
 
 class Curator:
-    """Doors.java, and who waits for a line of it."""
+    """The running Doors.java, and the threads that wait for its output."""
 
     def __init__(self):
         self.process = subprocess.Popen(
@@ -106,7 +107,7 @@ def until(what, holds):
 
 
 def children(name):
-    """What a ZooKeeper client sees of the line, in its order."""
+    """The line as a ZooKeeper client sees it, in order."""
     kazoos[0].sync(f"/{name}")
     if not kazoos[0].exists(f"/{name}"):
         return []
@@ -133,7 +134,7 @@ class Later:
 
 
 def never_two_hold_it():
-    """Two for each way in."""
+    """Two contenders for each way to acquire the lock."""
     name, deadline = f"doors/{RECIPE}/contended", time.monotonic() + SECONDS
     inside, served, tokens = [], {way: 0 for way in WAYS}, [0]
 
@@ -153,14 +154,14 @@ def never_two_hold_it():
         join()
     counts = ", ".join(f"{way.__name__} {count}" for way, count in served.items())
     print(f"measured: doors: {RECIPE}: served {sum(served.values())} times: {counts}")
-    # Who polls gets in only when the line is empty, which it may never be here.
+    # Clients that poll only get the lock while the line is empty, which may never happen here.
     assert all(served[way] > 5 for way in IN_LINE), counts
     assert len(tokens) - 1 == sum(served.values())
 
 
 def those_who_wait_are_served_in_order():
     name, order = f"doors/{RECIPE}/line", []
-    # Both when a recipe's client comes first, and when it comes later.
+    # Whether a client of the recipe is first or comes later.
     for first in (by_http, by_recipe):
         order.clear()
         holder = Later(first, name)
@@ -175,10 +176,10 @@ def those_who_wait_are_served_in_order():
         for place in range(len(everybody)):
             joins.append(in_thread(wait, place))
             until("it is in line", lambda: len(lock_info(name)["waiters"]) == place + 1)
-        # Each has a child, as soon as one of them is a recipe's.
+        # As soon as one contender uses a recipe, each of them has a child.
         assert len(children(name)) == len(everybody) + 1, children(name)
 
-        # Who polls does not get in before those who wait.
+        # A client that polls does not get the lock before those in line.
         def poll():
             _, give_back = by_redis_lock(name)
             order.append("poller")

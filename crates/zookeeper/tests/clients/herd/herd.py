@@ -1,7 +1,7 @@
-"""A thousand who want one lock, as kazoo's Lock does it: one of them is woken per hand-off.
+"""A thousand contenders for one lock, like kazoo's Lock: each hand-off must wake exactly one.
 
-`herd.py CONTENDERS ADDRESS...`: each contender is a session of its own; they are spread over the
-addresses. Whoever is woken looks who is first, and gives the lock back.
+`herd.py CONTENDERS ADDRESS...`: each contender has a session of its own; they are spread over the
+addresses. A contender that is woken checks that it is first, and releases the lock.
 """
 
 import selectors
@@ -14,7 +14,7 @@ CONTENDERS, ADDRESSES = int(sys.argv[1]), sys.argv[2:]
 DIRECTORY = "/herd"
 TIMEOUT_MS = 120_000
 DELETED = 2
-# No wake-up for so long means that none is coming.
+# No wake-up for this long means that none is coming.
 QUIET = 2
 
 
@@ -38,7 +38,7 @@ class Contender:
         self.name = path.rsplit("/", 1)[1]
 
     def look(self):
-        """Whether it is first; otherwise it watches the one before."""
+        """Whether this contender is first. If not, it watches the one before it."""
         if len(ADDRESSES) > 1:
             self.ask("sync", DIRECTORY)
         children = sorted(self.ask("children", DIRECTORY, False), key=number)
@@ -68,7 +68,7 @@ selector = selectors.DefaultSelector()
 for contender in contenders:
     selector.register(contender.connection.socket, selectors.EVENT_READ, contender)
 
-# Whoever holds the lock gives it back; who is woken then must be the next, and nobody else.
+# Each holder releases the lock; only the next contender may be woken by that.
 began, handoffs, wakeups, failures = time.monotonic(), 0, [0] * CONTENDERS, []
 contenders[0].leave()
 while ready := selector.select(QUIET):
@@ -93,7 +93,7 @@ while ready := selector.select(QUIET):
         contender.leave()
 seconds = time.monotonic() - began - QUIET
 
-# What came before a reply was not seen by the selector.
+# Events that arrived ahead of a reply were not seen by the selector.
 stray = sum(len(contender.events) for contender in contenders)
 print(
     f"measured: herd: {handoffs} hand-offs, {sum(wakeups) + stray} wake-ups, "

@@ -1,7 +1,7 @@
-"""A pytest plugin: kazoo's tests, which start Java servers of their own, use one that runs already.
+"""A pytest plugin: kazoo's tests use a running server instead of starting Java servers.
 
-ZOOKEEPER_ADDRESSES names it: `host:port`, several separated by commas. Its node 0 is behind a proxy,
-because some tests stop it and start it again: the proxy drops its connections, and accepts no others.
+ZOOKEEPER_ADDRESSES has its addresses, `host:port`, separated by commas. Node 0 is behind a proxy,
+because some tests stop and restart it: the proxy drops its connections, and accepts no new ones.
 """
 
 import os
@@ -13,10 +13,10 @@ import types
 import pytest
 
 ADDRESSES = os.environ["ZOOKEEPER_ADDRESSES"].split(",")
-# Tests that skip by the server's version ask the server.
+# For tests that are skipped depending on the server's version.
 os.environ.setdefault("ZOOKEEPER_VERSION", "3.8.0")
 
-# What fails on any server that kazoo did not start itself.
+# Tests that fail on any server that kazoo did not start itself.
 NEEDS_OWN_SERVERS = {
     "TestSSLClient::test_create": "the server was started without TLS",
     "TestReconfig::test_no_super_auth": "standalone servers and Holdfast have no reconfig",
@@ -25,14 +25,14 @@ NEEDS_OWN_SERVERS = {
     "TestReadOnlyMode::test_read_only": "a majority would have to stop for good",
 }
 
-# What passes on ZooKeeper, and fails on Holdfast.
+# Tests that pass on ZooKeeper and fail on Holdfast.
 HOLDFAST_DIFFERS = {
     "TestClient::test_create_large_value": "data, path and access control list have 512 KiB together",
 }
 
 
 class Node:
-    """One server. It is never stopped: only the first may be told to, and that is a proxy."""
+    """One server. It is never stopped: tests stop only the first one, which is a proxy."""
 
     running = True
 
@@ -100,10 +100,10 @@ def shut(end):
 
 
 class RunningCluster:
-    """In place of kazoo.testing.common.ZookeeperCluster."""
+    """Replaces kazoo.testing.common.ZookeeperCluster."""
 
     def __init__(self, **settings):
-        # Tests expect three; a server may be named more than once.
+        # Tests expect three servers, so one may be listed more than once.
         addresses = (ADDRESSES * 3)[:3]
         self.nodes = [Proxy(addresses[0]), *map(Node, addresses[1:])]
 
@@ -123,7 +123,7 @@ class RunningCluster:
         return []
 
 
-# Its own module would also ask for packages that make certificates.
+# Replaces the whole module, which would import packages for making certificates.
 common = types.ModuleType("kazoo.testing.common")
 common.ZookeeperCluster = RunningCluster
 sys.modules["kazoo.testing.common"] = common
@@ -136,5 +136,5 @@ def pytest_collection_modifyitems(items):
     for item in items:
         reason = expected.get("::".join(item.nodeid.split("::")[-2:]))
         if reason:
-            # Strict: one that passes after all is a failure, and then its line above must go.
+            # Strict: if one passes after all, it fails, and its entry above must be removed.
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))

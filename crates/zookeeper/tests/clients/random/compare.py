@@ -1,8 +1,8 @@
-"""Random requests to two servers: the same replies and the same events, in the same order.
+"""Sends random requests to two servers, and checks that replies, events and their order are equal.
 
-`compare.py [--seed N] [--seconds N] [--steps JSON [--times N]] ADDRESSES ADDRESSES`: those of the
-server to compare with, then the other's, each separated by commas. Times are not compared, and of
-zxids only the order: which are equal, and which is greater. Each run prints its seed.
+`compare.py [--seed N] [--seconds N] [--steps JSON [--times N]] ADDRESSES ADDRESSES`: the addresses of
+the reference server, then those of the other one, each separated by commas. Times are not compared.
+Of zxids only the order is compared: which are equal, and which is greater. Each run prints its seed.
 """
 
 import argparse
@@ -19,12 +19,12 @@ STEPS = 40
 TIMEOUT_MS, SHORT_TIMEOUT_MS = 30_000, 2_000
 EXPIRES_WITHIN = 20
 MANY_DIFFERENCES = 3
-# Some differences are a matter of time, and do not show in every run.
+# Some differences depend on timing, and don't show in every run.
 TRIES = 3
 
 
 class Zxid(int):
-    """Compared by its place among all that a run has seen."""
+    """A zxid, compared by its rank among all that a run has seen."""
 
 
 def path_of(message):
@@ -61,7 +61,7 @@ class Run:
         return ranked(done, self.ends)
 
     def delete(self, keeper, path):
-        # Not every list of rights that a sequence sets allows it; then it stays.
+        # Access control lists that a sequence sets may not allow this; then the znode stays.
         for child in keeper.ask("children", path, False).body or []:
             self.delete(keeper, f"{path}/{child}")
         keeper.ask("delete", path, -1)
@@ -75,12 +75,12 @@ class Run:
             done = self.expire(session, events)
         else:
             done = self.do(session, name, args, events[session])
-        # Whoever reads what is new has received its events by then.
+        # Once a session has read the new state, it has received all events up to it.
         for letter in SESSIONS:
             if letter in self.open:
                 self.settle(letter, events[letter])
         if name in ("close", "expire"):
-            # In which order a session's znodes go is not promised, nor that it is one change.
+            # A session's znodes may be deleted in any order, and not in one change.
             self.ends.append((before, self.keeper.ask("sync", "/").zxid))
             events = {letter: sorted(of, key=path_of) for letter, of in events.items()}
         return {"done": done, "events": {key: value for key, value in events.items() if value}}
@@ -94,7 +94,7 @@ class Run:
             connection = Connection(address, timeout_ms=timeout_ms)
             self.owners[connection.session] = f"session {self.opened}"
             self.open[session] = connection
-            # A node that lags behind must not make a difference.
+            # A node that lags behind must not cause a difference.
             connection.ask("sync", "/")
         return self.open[session]
 
@@ -141,7 +141,7 @@ class Run:
         before = connection.zxid
         while isinstance(message := connection.receive(), Event):
             received.append(message)
-        # The reply to auth has none.
+        # The reply to auth has no zxid.
         assert message.zxid >= before or message.zxid == 0, f"zxid {message.zxid} after {before}"
         received.append(("reply", message.error, self.seen(message.body)))
 
@@ -181,7 +181,7 @@ class Run:
 
 
 def ranked(trace, ends):
-    """The trace with places instead of zxids. Those between two of `ends` are one."""
+    """The trace with ranks instead of zxids. Those within one of the ranges `ends` count as one."""
 
     def zxid_of(zxid):
         return next((after for before, after in ends if before < zxid <= after), int(zxid))
@@ -215,11 +215,11 @@ class Comparison:
         self.prefix = f"/random-{random.SystemRandom().randrange(1 << 32):08x}"
 
     def difference_within(self, times, steps):
-        """Where the servers first differ, if they do in one of so many runs."""
+        """The first difference between the servers that shows in one of this many runs, if any."""
         return next(filter(None, (self.difference(steps) for _ in range(times))), None)
 
     def difference(self, steps):
-        """Where the servers first differ, if they do."""
+        """The first difference between the servers, if any."""
         root = f"{self.prefix}-{next(self.roots)}"
         here, there = [Run(server, root, steps).trace() for server in self.servers]
         for at, (one, other) in enumerate(itertools.zip_longest(here, there)):
@@ -228,7 +228,7 @@ class Comparison:
         return None
 
     def shortest(self, steps, difference):
-        """Leaves out steps, by halves and ever smaller parts, as long as a difference is left; then
+        """Removes steps, by halves and ever smaller parts, as long as a difference remains; then single
         requests of batches and multis."""
         steps = steps[: difference.at + 1]
         size = len(steps) // 2
@@ -252,7 +252,7 @@ class Comparison:
 
 
 def without_one(steps):
-    """The sequences that lack one request of a batch or of a multi."""
+    """All sequences with one request of a batch or a multi removed."""
     for at, (session, name, *args) in enumerate(steps):
         if name in ("batch", "multi"):
             for inner in range(len(args[0])):
@@ -294,7 +294,7 @@ def main():
         steps = generator.sequence(STEPS)
         sequences, steps_done = sequences + 1, steps_done + len(steps)
         found = comparison.difference(steps)
-        # Again: a machine that stood still may have ended a session.
+        # Tried again, because a session may have expired while the machine was stalled.
         if found and (found := comparison.difference_within(TRIES, steps)):
             differences += 1
             show(*comparison.shortest(steps, found), options)

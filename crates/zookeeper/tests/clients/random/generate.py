@@ -1,17 +1,17 @@
-"""Random sequences of requests. A request is `[session, name, argument...]`, as wire.py names them.
+"""Random sequences of requests. A request is `[session, name, argument...]`, named as in wire.py.
 
 Besides requests: `batch` (several requests, sent at once), `close`, `drop` (the connection is lost,
-and another one goes on with the session) and `expire` (the session is left to die). Paths are
-relative to a directory that each run has for itself; a session opens with its first request.
+and another one attaches the session) and `expire` (the session is left to expire). Paths are
+relative to a directory of the run's own; a session opens with its first request.
 
-What is known to differ is not asked for:
+Known differences are not generated:
 - Two recipes' contenders in one directory: Holdfast refuses the second one.
-- Whether a session watches what another one watches: ZooKeeper 3.8 says yes if any session does.
-- Watches on paths that are not valid: ZooKeeper takes them, and never has anything to tell.
+- Checking for a watch that only another session has: ZooKeeper 3.8 says yes if any session has it.
+- Watches on invalid paths: ZooKeeper accepts them, and they never fire.
 - Watches of several kinds on one path: in ZooKeeper 3.8 the last one replaces the others.
-- Znodes that not everybody may read: Holdfast sends events of these, too.
+- Znodes that not every client may read: Holdfast sends events for these, too.
 - Sequential contenders within a multi: on Holdfast each has a zxid of its own. For the same reason
-  compare.py takes all zxids of a session's end for one.
+  compare.py treats all zxids of a session's end as one.
 """
 
 OPEN = [[31, "world", "anyone"]]
@@ -31,12 +31,12 @@ MARKERS = {
 }
 NAMES = ["x", "y", "z", "\u00e4"]
 BAD_PATHS = ["//x", "/x/", "/p/..", "/p/\u0001"]
-# The latter two as addWatch numbers them.
+# The last two are addWatch's modes.
 ONE_SHOT, PERSISTENT, RECURSIVE = -1, 0, 1
 
 LONG_TTL_MS = 3_600_000
 
-# One that may expire does so soon; the others never do within a run.
+# One session has a short timeout, so that it can expire; the others never expire within a run.
 SESSIONS = "abcd"
 MAY_EXPIRE = "d"
 
@@ -47,11 +47,11 @@ class Generator:
         self.forget()
 
     def forget(self):
-        # What a sequence has asked for so far: most requests are about something that is there.
+        # What a sequence has created and watched so far: most requests are about existing znodes.
         self.made, self.watched, self.creates, self.kinds = [], [], {}, {}
 
     def kind_of_watch(self, path):
-        """All watches of a sequence on one path are of one kind."""
+        """The kind of all watches of a sequence on this path."""
         kind = self.random.choice([ONE_SHOT, ONE_SHOT, PERSISTENT, RECURSIVE])
         return self.kinds.setdefault(path, kind)
 
@@ -64,7 +64,7 @@ class Generator:
         return self.random.choice([*MARKERS, "/p/x", "/k", "/p"])
 
     def contender(self):
-        """The path of a sequential znode that may be there."""
+        """The path of a sequential znode that may exist."""
         directory = self.random.choice(list(MARKERS))
         number = min(int(self.random.expovariate(0.5)), 9)
         return f"{directory}/{self.random.choice(MARKERS[directory])}{number:010}"
@@ -107,7 +107,7 @@ class Generator:
             return path
         directory = self.random.choice(list(MARKERS))
         path = f"{directory}/{self.random.choice(MARKERS[directory])}"
-        # The name that it has if every create so far was done.
+        # The name that it gets if every create so far has succeeded.
         self.made.append(f"{path}{self.count(directory):010}")
         return path
 
@@ -186,7 +186,7 @@ class Generator:
         if kind < 0.96:
             reads = [[self.random.choice(["get", "children"]), self.path(), False] for _ in range(3)]
             return ["multi_read", reads]
-        # ZooKeeper answers it before requests that it has not done yet.
+        # ZooKeeper answers auth ahead of earlier requests that are still outstanding.
         if kind < 0.98 and not in_batch:
             return ["auth", "digest", self.random.choice(["ana:secret", "bo:secret"])]
         return self.random.choice([["sync", "/p"], ["who_am_i"]])
@@ -210,7 +210,7 @@ class Generator:
         steps = [[self.random.choice(self.sessions), "create", d, "", OPEN, 0] for d in directories]
         self.creates |= {"": len([d for d in directories if d.count("/") == 1]), "/p": 1}
         steps += [self.step() for _ in range(length)]
-        # It takes seconds.
+        # An expiry takes seconds.
         if MAY_EXPIRE in self.sessions and self.random.random() < 0.02:
             steps.insert(self.random.randrange(len(steps) // 2, len(steps)), [MAY_EXPIRE, "expire"])
         return steps

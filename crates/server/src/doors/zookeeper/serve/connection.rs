@@ -1,5 +1,5 @@
-//! One client's connection: hands what happens to `holdfast_zookeeper::connection`, and does what
-//! that says.
+//! One client's connection: passes what happens to `holdfast_zookeeper::connection`, and performs
+//! the actions that it returns.
 
 use super::door::Door;
 use super::listen::Timeouts;
@@ -49,15 +49,16 @@ struct ClientConnection {
     wire: Wire,
     messages: mpsc::Receiver<Queued>,
     info: Arc<Mutex<ConnectionInfo>>,
-    /// The task on its way: if the connection ends, dropping this abandons it.
+    /// The running task. Dropping this abandons it.
     pending: Option<Pending>,
-    /// A task that waits until the client has read what there is: its replies would only add to that.
+    /// A task that is not started until the client has read the replies that it already has.
     deferred: Option<Box<ClientTask>>,
-    /// Until it has a session, it may be evicted for others.
+    /// Marks it as active once it has a session; before that, it may be evicted to make room.
     activity: Arc<Activity>,
     timeouts: Timeouts,
     begun: Instant,
-    /// Since when a part of a request has been here without the rest, and how many came before it.
+    /// When an incomplete request began to arrive, and how many came before it. `None` if there is
+    /// no incomplete one.
     within: Option<(Instant, u64)>,
     is_authenticated: bool,
     sent: u64,
@@ -113,7 +114,7 @@ impl ClientConnection {
                 },
             };
             let mut flow = self.act(actions).await?;
-            // Everything that is already here, so that replies are written together.
+            // Handle everything that has already arrived, so that replies are written together.
             while flow == Flow::Continue
                 && !self.wire.is_full()
                 && let Ok(queued) = self.messages.try_recv()
@@ -133,14 +134,14 @@ impl ClientConnection {
             if !self.wire.is_full()
                 && let Some(task) = self.deferred.take()
             {
-                // The task is gone if it can't be started; its client tries another server.
+                // If the task can't be started, it is lost; the client tries another server.
                 self.pending = Some(self.door.start(task).map_err(not_taken)?);
             }
             self.wire.count(self.connection.kept_bytes())?;
         }
     }
 
-    /// When something is to be done if nothing happens until then.
+    /// When something is due if nothing happens before, and what.
     fn next_due(&mut self) -> (Instant, Due) {
         let begin = (!self.is_authenticated).then(|| self.begun + self.timeouts.begin);
         let before = self.connection.received();
@@ -199,7 +200,7 @@ impl ClientConnection {
         self.wire.push(answer.as_bytes());
     }
 
-    /// Updates what others see of this connection.
+    /// Updates what others can see of this connection.
     fn note(&mut self) {
         let received = self.connection.received();
         if received > self.received {
@@ -231,19 +232,19 @@ impl Drop for ClientConnection {
     }
 }
 
-/// What is to be done when nothing has happened in time.
+/// What to do when nothing has happened in time.
 #[derive(Debug, Clone, Copy)]
 enum Due {
-    /// To let the connection know what time it is.
+    /// Tell the connection the time.
     Tick,
-    /// To end it: its client takes too long.
+    /// Close it: its client is too slow.
     TooSlow,
 }
 
-/// A connection looks at the clock at least this often: timers stand still while the machine sleeps.
+/// A connection checks the clock at least this often, because timers stop while the machine sleeps.
 const TICK_MAX: Duration = Duration::from_secs(10);
 
-/// How long a client may take to read the last frames and close the connection as well.
+/// How long a client may take to read the last frames and close its side of the connection.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn millis(duration: Duration) -> u64 {

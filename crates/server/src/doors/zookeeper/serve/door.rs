@@ -1,4 +1,4 @@
-//! The state that all connections of the door share, and what it tells about itself.
+//! The state that all connections of the door share, and its answers to four-letter words.
 
 use super::registry::ClientRegistry;
 use super::work::Work;
@@ -26,7 +26,7 @@ pub(super) struct Door {
     pub(super) commands: Counter,
     /// Frames sent.
     pub(super) sent: AtomicU64,
-    /// Frames received, the connect requests among them.
+    /// Frames received, including connect requests.
     pub(super) received: AtomicU64,
     engine: Engine,
     listening: Listening,
@@ -55,7 +55,7 @@ impl Door {
         }
     }
 
-    /// The time for connections: it goes on while the machine sleeps.
+    /// The time for connections, from a clock that also runs while the machine sleeps.
     pub(super) fn now() -> Duration {
         Uptime::now().since_boot()
     }
@@ -72,13 +72,14 @@ impl Door {
         Share::new(if before { &self.memory_before_password } else { &self.memory }.clone())
     }
 
-    /// Runs a client's requests on the loop's thread; they come back through its queue.
+    /// Runs a client's task on the loop's thread; it is returned through the client's queue.
     pub(super) fn start(&self, task: Box<ClientTask>) -> Result<Pending, SubmitError> {
         let registry = self.registry.clone();
         self.engine.start(Box::new(Work { registry, task }), None)
     }
 
-    /// Tells the cluster that a client's session lives; the reply comes through its queue.
+    /// Sends the cluster a heartbeat of a client's session; the reply comes through the client's
+    /// queue.
     pub(super) fn heartbeat(
         &self,
         client: ClientId,
@@ -91,7 +92,7 @@ impl Door {
     pub(super) fn close_session(&self, session: SessionRef) {
         let engine = self.engine.clone();
         let closing = async move {
-            // If that fails, it expires.
+            // If this fails, the session expires.
             let _ = engine.submit(None, Command::CloseSession(session)).await;
         };
         if let Ok(runtime) = Handle::try_current() {
@@ -100,7 +101,7 @@ impl Door {
     }
 
     /// The answer to a four-letter word. If there is a password, only the words that health checks
-    /// need are answered: nobody can say it along with a word.
+    /// need are answered, because a word can't carry the password.
     pub(super) async fn answer(&self, word: FourLetterWord) -> String {
         if self.settings.required.is_some()
             && !matches!(word, FourLetterWord::Ruok | FourLetterWord::Isro)
@@ -133,7 +134,7 @@ impl Door {
             };
             (mode, node.leader().is_some(), node.state().zxid(), counts.nodes, counts.sessions)
         });
-        // Without the loop nothing is served.
+        // If the loop has ended, nothing is served.
         let Ok((mode, serving, zxid, nodes, sessions)) = look.await else { return info };
         ServerInfo { mode, serving, zxid, nodes, sessions, ..info }
     }

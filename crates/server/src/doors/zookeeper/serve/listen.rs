@@ -9,16 +9,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request has at most 1 MiB, which takes this long only over a very slow network.
+/// A request is at most 1 MiB long, which takes this long only over a very slow network.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection's timeouts. How long a client with a session may be silent is up to its session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts {
-    /// How long it may take until a client has a session, and has authenticated.
+    /// How long a client may take to get a session and to authenticate.
     pub(super) begin: Duration,
-    /// How long a request may take to arrive, from its first byte to its last; and a reply, to be
-    /// read.
+    /// How long a request may take to arrive, from its first byte to its last, and how long replies
+    /// may stay unread.
     pub(super) request: Duration,
 }
 
@@ -44,7 +44,8 @@ pub(super) async fn serve(
             }
         }
     };
-    // The protocol has no way to say why: clients try the next server when they are hung up on.
+    // The protocol has no way to give a reason: clients try the next server when the connection is
+    // closed.
     let refuse = |stream, _| connection_limit::turn_away(stream, b"");
     connection_limit::serve(listener, limit, serve_one, refuse).await
 }
@@ -141,7 +142,7 @@ mod tests {
         let house = TestServer::open(10, timeouts, Some("sesame")).await;
         assert!(is_closed(&mut house.connect_and_send(b"").await).await);
         assert!(is_closed(&mut house.connect_and_send(&[0, 0, 0, 45, 0]).await).await);
-        // It has a session, and has not said the password.
+        // It has a session, and has not sent the password.
         assert!(is_closed(&mut house.client().await).await);
         house.running.stop().await;
     }
@@ -165,7 +166,7 @@ mod tests {
         let timeouts = Timeouts { begin: LONG, request: Duration::from_millis(500) };
         let house = TestServer::open(10, timeouts, None).await;
         let mut client = house.client().await;
-        // Each write ends one request and begins the next: at no moment is nothing incomplete.
+        // Each write completes one request and begins the next, so one is always incomplete.
         let request = Request::WhoAmI.encode(1);
         let (start, end) = request.split_at(6);
         client.write_all(start).await.unwrap();

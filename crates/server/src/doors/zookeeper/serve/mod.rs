@@ -1,11 +1,11 @@
 //! The socket loop:
 //!
-//! - `listen`: accepts connections, and how long they may take
-//! - `connection`: one client: drives `holdfast_zookeeper::connection`, and does what it says
+//! - `listen`: accepts connections; the connection limit and timeouts
+//! - `connection`: one client: drives `holdfast_zookeeper::connection`, and performs its actions
 //! - `wire`: its socket: bytes in, frames out
-//! - `work`: its requests on the loop's thread, as a task
-//! - `registry`: all clients, and who receives what happens on the loop's thread
-//! - `door`: the state that all connections share; four-letter words
+//! - `work`: its requests, as a task on the loop's thread
+//! - `registry`: all clients; routes events of the loop's thread to their connections
+//! - `door`: the state that all connections share; answers four-letter words
 
 mod connection;
 mod door;

@@ -1,6 +1,6 @@
-//! All clients of this node. What happens on the loop's thread (a watch fires, a session ends, a
-//! task is done, a heartbeat is acknowledged) flow into the queue of the connection that it
-//! concerns, in the order in which it happened.
+//! All clients of this node. Events on the loop's thread (a watch fires, a session ends, a task is
+//! done, a heartbeat is acknowledged) go into the queue of the connection that they concern, in the
+//! order in which they happened.
 
 use crate::engine::Listener;
 use holdfast_core::State;
@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// Messages that wait for one connection. A client that reads is never so far behind; one that does
-/// not is disconnected, and asks again for what it watches.
+/// Messages that wait for one connection. A client that reads is never this far behind; one that
+/// does not is disconnected, and sets its watches again when it reconnects.
 const QUEUE_MAX: usize = 16_384;
 
 /// Bytes of the events that wait for one connection, and for all of them.
 const QUEUE_BYTES_MAX: usize = 8 << 20;
 const QUEUES_BYTES_MAX: usize = 64 << 20;
 
-/// Something on its way to a connection.
+/// A message in a connection's queue.
 pub(super) struct Queued {
     pub(super) message: Message,
     _counted: Counted,
@@ -42,7 +42,7 @@ impl Drop for Counted {
     }
 }
 
-/// A connection as the others see it.
+/// What others can see of a connection.
 struct ClientEntry {
     queue: mpsc::Sender<Queued>,
     waiting_bytes: Arc<AtomicUsize>,
@@ -51,7 +51,7 @@ struct ClientEntry {
 
 #[derive(Default)]
 struct Inner {
-    /// A client without an entry has gone, or must go: nothing is kept for it.
+    /// A client without an entry is disconnected or about to be: nothing is kept for it.
     entries: BTreeMap<ClientId, ClientEntry>,
     clients: Clients,
     waiting_bytes: Arc<AtomicUsize>,
@@ -68,8 +68,8 @@ impl ClientRegistry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection. Its queue ends when it has overflowed, or something was missed: then the
-    /// connection must end too.
+    /// Adds a new connection. Its queue ends when it has overflowed or events were missed: then the
+    /// connection must be closed.
     pub(super) fn register(
         &self,
         client: ClientId,
@@ -83,12 +83,12 @@ impl ClientRegistry {
         messages
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(super) fn unregister(&self, client: ClientId) {
         self.inner().disconnect(client);
     }
 
-    /// Lets a client's task do its next step.
+    /// Runs the next step of a client's task.
     pub(super) fn resume(&self, task: &mut ClientTask, state: &State, resume: Resume) -> Step {
         self.inner().clients.resume(task, state, resume)
     }
@@ -97,7 +97,7 @@ impl ClientRegistry {
         self.inner().send(client, message);
     }
 
-    /// What is known of the connections that have a session, and how many watches they have.
+    /// All connections, and the number of all clients' watches.
     pub(super) fn list(&self) -> (Vec<ConnectionInfo>, usize) {
         let inner = self.inner();
         let info =
@@ -117,7 +117,8 @@ impl Inner {
         let of_one = own.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let of_all = all.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let queued = Queued { message, _counted: Counted { bytes, own, all } };
-        // If all of them have too much, those go that have more than their share.
+        // If all queues together are too large, clients with more than their share are
+        // disconnected.
         let share = QUEUES_BYTES_MAX / self.entries.len().max(1);
         let too_much = of_one > QUEUE_BYTES_MAX || of_all > QUEUES_BYTES_MAX && of_one > share;
         if too_much || entry.queue.try_send(queued).is_err() {
@@ -139,7 +140,7 @@ impl Listener for ClientRegistry {
         }
     }
 
-    /// Clients may have missed events, so all of them must connect again.
+    /// Disconnects all clients, because they may have missed events.
     fn lost_track(&self) {
         let mut inner = self.inner();
         inner.entries.clear();

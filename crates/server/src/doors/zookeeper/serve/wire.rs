@@ -6,23 +6,23 @@ use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::time::Instant;
 
-/// How much is read at once.
+/// The most bytes read at once.
 const READ_BYTES: usize = 16 << 10;
 
-/// While more than this waits to be read by the client, nothing is read from it, and its events wait
-/// in its queue.
+/// While the client leaves more bytes than this unread, nothing is read from it, and its events
+/// stay in its queue.
 const OUT_BYTES: usize = 256 << 10;
 
-/// A buffer that a connection keeps although it is empty.
+/// The largest buffer that a connection keeps while it is empty.
 const KEPT_BYTES: usize = 4 << 10;
 
-/// A socket with what is to be written to it.
+/// A socket, with the bytes to be written to it.
 pub(super) struct Wire {
     stream: Stream,
     out: Vec<u8>,
     /// How much of `out` has been written.
     written: usize,
-    /// When the client last took something of `out`, or there was nothing to take.
+    /// When the client last took some of `out`, or when `out` was last empty.
     taken_at: Instant,
     pub(super) share: Share,
 }
@@ -53,12 +53,12 @@ impl Wire {
         self.out.len() - self.written
     }
 
-    /// Since when the client has left something unread; `None` if there is nothing.
+    /// Since when the client has left something unread. `None` if nothing is waiting for it.
     pub(super) fn unread_since(&self) -> Option<Instant> {
         (self.unsent() > 0).then_some(self.taken_at)
     }
 
-    /// Whether there is so much to write that nothing should be added.
+    /// Whether so much is waiting to be written that nothing should be added.
     pub(super) fn is_full(&self) -> bool {
         self.unsent() >= OUT_BYTES
     }
@@ -114,7 +114,8 @@ impl Wire {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (true, false) => Interest::READABLE,
             (false, true) => Interest::WRITABLE,
-            // The end of the connection is seen even if nothing is read: nobody sends urgent data.
+            // Neither reading nor writing, but the end of the connection must be noticed. No client
+            // sends urgent data.
             (false, false) => Interest::PRIORITY | Interest::ERROR,
         };
         let ready = self.stream.ready(interest).await?;

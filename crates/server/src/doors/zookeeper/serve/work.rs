@@ -1,4 +1,5 @@
-//! A client's requests on the loop's thread; they come back through the client's queue.
+//! Runs a client's requests as a task on the loop's thread, which returns it through the client's
+//! queue.
 
 use super::registry::ClientRegistry;
 use crate::engine::EngineTask;
