@@ -435,10 +435,8 @@ impl Connection {
                 actions.push(Action::Send(connected.encode()));
                 // The log entry is not a heartbeat: without one, a session attached just before its
                 // end would expire.
-                if self.has_proven() {
-                    self.heartbeats.send(0, now);
-                    actions.push(Action::Heartbeat(speaker.session));
-                }
+                self.heartbeats.send(0, now);
+                actions.push(Action::Heartbeat(speaker.session));
             }
             Some(TaskOutcome::Expired(connected)) => {
                 actions.push(Action::Send(connected.encode()));
@@ -476,7 +474,8 @@ impl Connection {
         actions
     }
 
-    /// Every request of an authenticated client is a heartbeat.
+    /// Every request is a heartbeat, even before the client has authenticated: it is disconnected if
+    /// it does not do so in time, and its session then ends.
     fn heartbeat(
         &mut self,
         speaker: &AttachedSession,
@@ -484,9 +483,6 @@ impl Connection {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
-        if !self.is_authenticated() {
-            return;
-        }
         let ping = header.op == crate::codec::op::PING;
         let beats = &mut self.heartbeats;
         if beats.in_flight {
@@ -537,11 +533,13 @@ impl Connection {
         actions
     }
 
-    /// When a failed heartbeat is sent again. `None` if there is none.
-    fn retry_due(&self, speaker: &AttachedSession) -> Option<Duration> {
+    /// When the next heartbeat is due: again after one that failed, or for a request that came too
+    /// soon after the last one to have its own. `None` if none is due.
+    fn heartbeat_due(&self, speaker: &AttachedSession) -> Option<Duration> {
         let beats = &self.heartbeats;
-        let waits = !beats.in_flight && beats.unacknowledged_since.is_some();
-        Some(beats.last_sent?.saturating_add(every(speaker))).filter(|_| waits)
+        let last_sent = beats.last_sent?;
+        let due = beats.unacknowledged_since.is_some() || last_sent < self.heard;
+        Some(last_sent.saturating_add(every(speaker))).filter(|_| due && !beats.in_flight)
     }
 
     /// When the connection must be closed: because its heartbeats are not acknowledged, or because
@@ -559,7 +557,7 @@ impl Connection {
     pub fn next_due(&self) -> Option<Duration> {
         let Phase::Open(speaker) = &self.phase else { return None };
         let close = self.close_due(speaker);
-        Some(self.retry_due(speaker).map_or(close, |retry| retry.min(close)))
+        Some(self.heartbeat_due(speaker).map_or(close, |heartbeat| heartbeat.min(close)))
     }
 
     /// Does what is due by `now`.
@@ -568,7 +566,7 @@ impl Connection {
         let Phase::Open(speaker) = self.phase else { return actions };
         if self.close_due(&speaker) <= now {
             self.close(&mut actions);
-        } else if self.retry_due(&speaker).is_some_and(|due| due <= now) {
+        } else if self.heartbeat_due(&speaker).is_some_and(|due| due <= now) {
             let pings = std::mem::take(&mut self.heartbeats.later_pings);
             self.heartbeats.send(pings, now);
             actions.push(Action::Heartbeat(speaker.session));

@@ -336,6 +336,27 @@ fn a_ping_is_answered_once_the_cluster_can_be_reached_again() {
     assert_eq!(bench.receive(A), None);
 }
 
+/// A request that came just after a heartbeat had none of its own: if the node was cut off then, its
+/// client waited for the reply for the whole timeout instead of a third of it.
+#[test]
+fn every_request_is_followed_by_a_heartbeat() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.wait(Duration::from_secs(2));
+    bench.send(A, &Request::Ping.encode(-2));
+    assert_eq!(reply(&mut bench, A, &Request::Ping), Ok(ReplyBody::Empty));
+    bench.heartbeats = None;
+    bench.wait(Duration::from_millis(100));
+    ask(&mut bench, A, &children("/", false)).unwrap();
+    // An eighth of 9s until the heartbeat, and a third until the connection is closed.
+    for _ in 0..40 {
+        bench.wait(Duration::from_millis(100));
+        assert_eq!(bench.receive(A), None);
+    }
+    bench.wait(Duration::from_millis(300));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
 /// A session that was attached just before its end used to expire anyway: the first heartbeat was
 /// sent with the client's next request.
 #[test]

@@ -44,6 +44,19 @@ fn every_connection_of_a_session_needs_the_password() {
     zk.get("/a", false).unwrap();
 }
 
+/// The pings of a client that had not authenticated yet were not answered: whoever typed `addauth` by
+/// hand lost the session after every timeout.
+#[test]
+fn pings_are_answered_before_the_password() {
+    let node = Node::start_with(Some("sesame"));
+    let mut zk = client(&node);
+    zk.ping().unwrap();
+    assert_eq!(zk.get("/", false), Err(Code::NoAuth));
+    zk.ping().unwrap();
+    zk.auth("holdfast:sesame").unwrap();
+    zk.get("/", false).unwrap();
+}
+
 #[test]
 fn a_client_without_the_password_may_close_its_session() {
     let node = Node::start_with(Some("sesame"));
