@@ -281,11 +281,18 @@ impl Tls {
 
     /// Decrypts what the socket has now; returns false if it has nothing.
     fn receive(&mut self, tcp: &TcpStream) -> io::Result<bool> {
-        if let Some(reply) = self.plaintext_reply
-            && !self.speaks_tls(tcp)?
-        {
-            let _ = tcp.try_write(reply);
-            return Err(io::Error::new(ErrorKind::InvalidData, "the client does not speak TLS"));
+        if let Some(reply) = self.plaintext_reply {
+            match self.speaks_tls(tcp) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let _ = tcp.try_write(reply);
+                    let why = "the client does not speak TLS";
+                    return Err(io::Error::new(ErrorKind::InvalidData, why));
+                }
+                // A socket may be reported as ready before anything has arrived.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
         }
         match self.connection.read_tls(&mut NonBlocking(tcp)) {
             Ok(_) => {}
