@@ -139,7 +139,12 @@ pub struct Connection {
     heartbeats: Heartbeats,
     /// When the client last sent anything.
     heard: Duration,
-    zxid: u64,
+    /// The zxid of the newest state that the client has been shown. Replies that show no state, such
+    /// as those to pings, have this zxid and never a newer one: a client that has come back is told
+    /// what it missed only when it restores its watches. If it took a newer zxid from a ping before
+    /// that, and the connection broke, its next `setWatches` would claim that it knows of changes
+    /// that it was never told of.
+    shown_zxid: u64,
 }
 
 #[derive(Debug, Default)]
@@ -186,7 +191,7 @@ impl Connection {
             closing: false,
             heartbeats: Heartbeats::default(),
             heard: Duration::ZERO,
-            zxid: 0,
+            shown_zxid: 0,
         }
     }
 
@@ -322,6 +327,7 @@ impl Connection {
     fn connect(&mut self, connect: Connect, actions: &mut Vec<Action>) {
         let (client, read_only) = (self.client, connect.read_only.map(|_| false));
         self.opens = connect.session == 0;
+        self.shown_zxid = u64::try_from(connect.last_zxid).unwrap_or(0);
         let task = if self.opens {
             let wish = Duration::from_millis(u64::try_from(connect.timeout_ms).unwrap_or(0));
             let timeout = wish.clamp(self.settings.timeout_min, self.settings.timeout_max);
@@ -344,7 +350,7 @@ impl Connection {
     }
 
     fn reply(&self, xid: i32, result: Result<ReplyBody, Code>) -> Action {
-        Action::Send(Reply { xid, zxid: self.zxid.cast_signed(), result }.encode())
+        Action::Send(Reply { xid, zxid: self.shown_zxid.cast_signed(), result }.encode())
     }
 
     fn request(
@@ -419,7 +425,6 @@ impl Connection {
     /// Handles a finished task.
     pub fn finished(&mut self, mut task: ClientTask, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
-        self.zxid = self.zxid.max(task.zxid);
         if !self.wants_bytes() {
             // Nothing that the client has sent in the meantime was read.
             self.heard = now;
@@ -443,6 +448,7 @@ impl Connection {
                 self.close(&mut actions);
             }
             Some(TaskOutcome::Replied { frames, close, rest }) => {
+                self.shown_zxid = self.shown_zxid.max(task.zxid);
                 actions.extend(frames.into_iter().map(Action::Send));
                 for asked in rest.into_iter().rev() {
                     self.queued_bytes = self.queued_bytes.saturating_add(asked.bytes);

@@ -9,7 +9,7 @@ use holdfast_core::{
 };
 use holdfast_zookeeper::codec::{
     AddWatchMode, Connect, Connected, MultiResult, ReadOp, ReadResult, Reader, Reply, ReplyBody,
-    Request, WatchEvent, WatchEventType, WatcherType,
+    Request, SetWatches, WatchEvent, WatchEventType, WatcherType, xid,
 };
 use holdfast_zookeeper::connection::HeartbeatReply;
 use holdfast_zookeeper::{ClientId, Code};
@@ -217,6 +217,47 @@ fn client_ahead_of_this_node_is_refused() {
     let connect = Connect { last_zxid: 1 << 40, ..connect(session.session, &session.password) };
     bench.send(B, &connect.encode());
     assert_eq!(bench.receive(B), Some(Received::Closed));
+}
+
+/// A client lost a watch event for good. It reconnected; the reply to its first ping, which did not
+/// wait for its `setWatches`, had the zxid of the node's state, in which the znode had changed. The
+/// connection broke again before the event came, and with that zxid the next `setWatches` said that
+/// the client knew of the change. There are clients that take the zxid from every reply, such as
+/// older versions of libzookeeper.
+#[test]
+fn ping_shows_nothing_that_a_returning_client_has_not_been_told() {
+    let mut bench = Bench::new();
+    let session = client(&mut bench, A);
+    ask(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
+    bench.send(A, &get("/a", true).encode(1));
+    let mut seen = Reply::decode(&frame(&mut bench, A), &get("/a", true)).unwrap().zxid;
+    // The connection is lost, and the znode changes.
+    bench.clients.forget(A);
+    client(&mut bench, B);
+    ask(&mut bench, B, &set("/a")).unwrap();
+    let back = |bench: &mut Bench, id: ClientId, last_zxid: i64| {
+        bench.open(id);
+        let connect = Connect { last_zxid, ..connect(session.session, &session.password) };
+        bench.send(id, &connect.encode());
+        assert_eq!(connected(bench, id).session, session.session);
+    };
+    let ping = |bench: &mut Bench, id: ClientId| {
+        bench.send(id, &Request::Ping.encode(xid::PING));
+        Reply::decode(&frame(bench, id), &Request::Ping).unwrap().zxid
+    };
+    let (interrupted, current) = (ClientId(2), ClientId(3));
+    back(&mut bench, interrupted, seen);
+    seen = seen.max(ping(&mut bench, interrupted));
+    bench.clients.forget(interrupted);
+    back(&mut bench, current, seen);
+    let data = vec!["/a".to_owned()];
+    let again = Request::SetWatches(SetWatches { zxid: seen, data, ..SetWatches::default() });
+    bench.send(current, &again.encode(xid::SET_WATCHES));
+    assert_eq!(event(&mut bench, current), (WatchEventType::DataChanged, "/a".into()));
+    let told = Reply::decode(&frame(&mut bench, current), &again).unwrap().zxid;
+    assert!(told > seen);
+    // From here on, pings are as new as the other replies.
+    assert_eq!(ping(&mut bench, current), told);
 }
 
 #[test]

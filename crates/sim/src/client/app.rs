@@ -172,6 +172,11 @@ impl App {
         }
     }
 
+    /// Need not rest any longer.
+    pub(crate) fn go_on(&mut self, now_us: u64) {
+        self.next_act_us = self.next_act_us.min(now_us + self.next_act_us % 500_000);
+    }
+
     /// When it does something next.
     pub(crate) fn next_us(&self) -> u64 {
         let next = self.guards.values().map(|guard| guard.release_at_us).min();

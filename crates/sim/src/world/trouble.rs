@@ -323,6 +323,9 @@ impl World {
         for client in &mut self.clients {
             client.paused_until_us = 0;
             client.done = 0;
+            // A spell of up to a minute may just have begun: its clients would have nothing to show
+            // for the minute in which they are watched.
+            client.app.go_on(self.now_us);
         }
         for client in &mut self.zookeeper_clients {
             client.paused_until_us = 0;

@@ -53,7 +53,8 @@ impl Connected {
 pub struct Reply {
     /// The client's number for the request.
     pub xid: i32,
-    /// The zxid of the last change that this server has applied.
+    /// The zxid of the last change in the state that the reply shows. For one that shows no state,
+    /// such as that to a ping, that of the reply before it.
     pub zxid: i64,
     /// The result.
     pub result: Result<ReplyBody, Code>,

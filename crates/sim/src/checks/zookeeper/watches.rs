@@ -149,18 +149,16 @@ impl Watches {
         Ok(())
     }
 
-    /// A reply has shown a state with this zxid.
+    /// A reply has shown a state with this zxid. `setWatches` tells the server what a client has seen,
+    /// so not even a ping that is answered before it may show a change that the client has not been
+    /// told of.
     pub(super) fn saw(
         &mut self,
         client: ClientKey,
         zxid: u64,
         history: &History,
     ) -> Result<(), Violation> {
-        let of_client = self.of(client);
-        if of_client.is_away {
-            return Ok(());
-        }
-        for ((path, kind), at) in &mut of_client.watches {
+        for ((path, kind), at) in &mut self.of(client).watches {
             if let Some((change, event)) =
                 next(path, *kind, at, history).filter(|(change, _)| change.zxid <= zxid)
             {
