@@ -1,5 +1,6 @@
 //! Everything that can be asked of the core. The log contains nothing else.
 
+use crate::access::{Actor, Operation};
 use crate::ids::{RequestId, Secret, SessionId, Term, Token};
 use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
 use crate::transaction::Transaction;
@@ -185,6 +186,13 @@ pub enum Command {
     Transact(Transaction),
     /// Attaches to a session of the ZooKeeper door, or changes znodes.
     Tree(TreeCommand),
+    /// Does what only operators may do, and records who did it.
+    Operate {
+        /// Who.
+        by: Actor,
+        /// What.
+        operation: Box<Operation>,
+    },
 }
 
 /// How the leader advances logical time.

@@ -1,5 +1,6 @@
 //! The texts of refusals: what can't be done, and what to do instead.
 
+use crate::access::{AccessBound, AccessRefusal, Right, UserName};
 use crate::command::Door;
 use crate::effect::EndReason;
 use crate::ids::Token;
@@ -89,6 +90,10 @@ impl fmt::Display for Refusal {
                 write!(f, "another connection has taken over session {session}")
             }
             Self::Node { op, why } => write!(f, "change {op} of znodes: {why}"),
+            Self::Access(why) => why.fmt(f),
+            Self::NoRight { user, right, name } => {
+                no_right(f, user.as_ref(), *right, name.as_ref())
+            }
         }
     }
 }
@@ -152,6 +157,32 @@ fn held(
         }
         Untouched::LockDelay => ", with a lock-delay: delete it instead of breaking it",
     })
+}
+
+fn no_right(
+    f: &mut fmt::Formatter<'_>,
+    user: Option<&UserName>,
+    right: Right,
+    name: Option<&LockName>,
+) -> fmt::Result {
+    match user {
+        Some(user) => write!(f, "user {user} does not have the right to {}", verb(right))?,
+        None => return f.write_str("you are not logged in, and this cluster has users"),
+    }
+    match name {
+        Some(name) => write!(f, " {name}"),
+        None if right == Right::Admin => f.write_str(" the cluster"),
+        None => f.write_str(" all names"),
+    }
+}
+
+fn verb(right: Right) -> &'static str {
+    match right {
+        Right::Use => "use",
+        Right::Read => "read",
+        Right::Operate => "operate on",
+        Right::Admin => "administer",
+    }
 }
 
 fn deadlock(f: &mut fmt::Formatter<'_>, links: &[CycleStep]) -> fmt::Result {
@@ -302,5 +333,47 @@ impl fmt::Display for NodeRefusal {
                 "a place in the line of a lock can't have a TTL: make the znode ephemeral",
             ),
         }
+    }
+}
+
+impl fmt::Display for AccessRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UserExists(user) => write!(f, "there is already a user {user}"),
+            Self::ReservedName(user) => {
+                write!(
+                    f,
+                    "{user} is the name of the user with the cluster's password: choose another"
+                )
+            }
+            Self::NoUser(user) => write!(f, "there is no user {user}"),
+            Self::NoRole(role) => write!(f, "there is no role {role}: create it first"),
+            Self::NoToken(id) => write!(f, "the user has no token {id}"),
+            Self::BuiltInRole(role) => {
+                write!(f, "the role {role} is built in and can't be changed")
+            }
+            Self::RoleInUse { role, user } => {
+                write!(f, "{user} still has the role {role}: take it away first")
+            }
+            Self::BadRule => f.write_str(
+                "a rule needs at least one right, and `admin` can't be limited to a prefix",
+            ),
+            Self::NoAdmin => f.write_str(
+                "no user would be left who can manage users: give one the role `admin` first",
+            ),
+            Self::Full { what, max } => write!(f, "there are already {max} {what}"),
+        }
+    }
+}
+
+impl fmt::Display for AccessBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Users => "users",
+            Self::Roles => "roles",
+            Self::RolesOfUser => "roles for this user",
+            Self::TokensOfUser => "tokens for this user: remove one that is no longer needed",
+            Self::RulesOfRole => "rules in this role",
+        })
     }
 }

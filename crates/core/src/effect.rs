@@ -1,6 +1,7 @@
 //! What the core returns: an answer for the client that asked, and effects for everyone else
 //! concerned.
 
+use crate::access::{AccessChange, AuditRecord};
 use crate::command::{Lease, Mode};
 use crate::ids::{Secret, SessionId, Token};
 use crate::refusal::Refusal;
@@ -69,6 +70,15 @@ pub enum Answer {
     },
     /// Znodes were changed: the result of each change.
     Written(Vec<NodeResult>),
+    /// Users or roles were changed.
+    AccessChanged,
+    /// A bearer token was added.
+    TokenAdded {
+        /// Its id, unique in the cluster.
+        id: u64,
+    },
+    /// It was recorded.
+    Recorded,
 }
 
 /// A ticket's current state: the answer to an acquire, to its retries and to a query for its
@@ -323,6 +333,10 @@ pub enum Effect {
         /// The number that its changes to znodes must carry from now on.
         attachment: u64,
     },
+    /// Users or roles were changed.
+    AccessChanged(Arc<AccessChange>),
+    /// Somebody did something that is recorded, or tried to.
+    Audited(Arc<AuditRecord>),
 }
 
 impl Effect {
@@ -340,7 +354,9 @@ impl Effect {
             Self::SessionEnded { .. }
             | Self::Published { .. }
             | Self::NodeChanged { .. }
-            | Self::SessionAttached { .. } => &[],
+            | Self::SessionAttached { .. }
+            | Self::AccessChanged(_)
+            | Self::Audited(_) => &[],
         }
     }
 }

@@ -16,5 +16,8 @@ pub(crate) const TREE_LEVEL: u16 = 6;
 /// many sessions there are: without one the node can serve nobody, not even a release.
 pub(crate) const NODE_SESSIONS_LEVEL: u16 = 7;
 
+/// From this behaviour level on there are users, roles and the audit. Below it, no member changes any.
+pub(crate) const ACCESS_LEVEL: u16 = 8;
+
 /// The level of a new state.
-pub(crate) const NEWEST_LEVEL: u16 = NODE_SESSIONS_LEVEL;
+pub(crate) const NEWEST_LEVEL: u16 = ACCESS_LEVEL;

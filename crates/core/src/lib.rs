@@ -41,6 +41,7 @@
     )
 )]
 
+mod access;
 mod command;
 mod containers;
 mod display;
@@ -58,6 +59,11 @@ mod tree;
 mod watch;
 mod weight;
 
+pub use access::{
+    ADMIN_ROLE, AccessBound, AccessChange, AccessRefusal, Actor, AuditAction, AuditEntry,
+    AuditRecord, BadAccountName, BearerToken, Operation, PasswordHash, Right, Rights, RoleName,
+    Rule, SHARED_USER, TokenHash, User, UserName,
+};
 pub use command::{
     Acquire, Command, Door, Lease, Mode, Numbered, OpenSession, Proof, Proposal, RequestRef,
     Revoke, SessionKind, SessionRef, Target, Tick, Wait,
@@ -75,6 +81,7 @@ pub use lines::{
 };
 pub use refusal::{Bound, CycleStep, InvalidField, Refusal, Untouched};
 pub use state::{BadSnapshot, NotEncoded, Snapshot, SnapshotCheck, State};
+pub use stores::access::Accounts;
 pub use stores::keys::{Key, KeyPage, ObjectKey, TextKey};
 pub use stores::tree::{NodeView, is_allowed, shown_acl};
 pub use text::{

@@ -90,6 +90,20 @@ pub struct Limits {
     pub steps_max: usize,
     /// How many holders a command by name alone may visit; beyond this, it must name a token.
     pub holders_walked_max: usize,
+    /// Users. At about 200 bytes each and 100 for each token, all stay near 20 MB.
+    pub users_max: usize,
+    /// Roles. With 64 rules and the longest prefixes, all take 36 MB.
+    pub roles_max: usize,
+    /// Rules of one role: each is compared with the name on every request of its users.
+    pub rules_per_role_max: usize,
+    /// Roles of one user.
+    pub roles_per_user_max: usize,
+    /// Bearer tokens of one user.
+    pub tokens_per_user_max: usize,
+    /// Records of who did what.
+    pub audit_max: usize,
+    /// Bytes of these records: with the longest reasons there is room for fewer.
+    pub audit_bytes_max: usize,
 }
 
 impl Limits {
@@ -128,6 +142,13 @@ impl Limits {
         circle_links_max: 64,
         steps_max: 1_024,
         holders_walked_max: 1_024,
+        users_max: 10_000,
+        roles_max: 1_000,
+        rules_per_role_max: 64,
+        roles_per_user_max: 16,
+        tokens_per_user_max: 16,
+        audit_max: 16_384,
+        audit_bytes_max: 1 << 23,
     };
 }
 

@@ -1,5 +1,6 @@
 //! Refusals: answers that say what can't be done and what to do instead, the same on every replica.
 
+use crate::access::{AccessRefusal, Right, UserName};
 use crate::command::Door;
 use crate::effect::EndReason;
 use crate::ids::{RequestId, SessionId, Token};
@@ -121,6 +122,17 @@ pub enum Refusal {
         op: u32,
         /// Why it is not possible.
         why: NodeRefusal,
+    },
+    /// Users and roles were not changed.
+    Access(AccessRefusal),
+    /// The user has no right to do this. Decided before anything is proposed, never by the core.
+    NoRight {
+        /// Who; `None` for a client that has not been authenticated.
+        user: Option<UserName>,
+        /// The right that is needed.
+        right: Right,
+        /// To which name, or to all names that begin with it; `None` for all names.
+        name: Option<LockName>,
     },
 }
 

@@ -9,13 +9,16 @@ use std::collections::BTreeMap;
 /// The behaviour level of this program. Raised whenever the core would apply an old entry in a new
 /// way, the digest of its results would differ, or an entry may contain something that older
 /// versions can't read.
-pub const LEVEL: u16 = 7;
+pub const LEVEL: u16 = 8;
 
 /// From this level on, all members can read transactions.
 const TRANSACTIONS_LEVEL: u16 = 2;
 
 /// From this level on, all members can read changes to znodes.
 const TREE_LEVEL: u16 = 6;
+
+/// From this level on, all members can read what operators do.
+const ACCESS_LEVEL: u16 = 8;
 
 /// From this level on, all members support forwarded proposals that are meant for one term.
 const FORWARD_IN_LEVEL: u16 = 3;
@@ -75,6 +78,7 @@ pub(crate) fn since(command: &Command) -> u16 {
     match command {
         Command::Transact(_) => TRANSACTIONS_LEVEL,
         Command::Tree(_) => TREE_LEVEL,
+        Command::Operate { .. } => ACCESS_LEVEL,
         _ => 0,
     }
 }
@@ -92,6 +96,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Whether all members can read what operators do.
+    pub fn supports_access(&self) -> bool {
+        self.level >= ACCESS_LEVEL
+    }
+
     /// A new cluster with these voters.
     pub fn begin(voters: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         Self::begin_at(LEVEL, voters)

@@ -73,6 +73,8 @@ fn kinds_and_numbers(digest: u64, taken: &ProposalOutcome, effects: &[Effect]) -
             // Only from a later level on.
             Effect::NodeChanged { zxid, .. } => (29, *zxid),
             Effect::SessionAttached { attachment, .. } => (30, *attachment),
+            Effect::AccessChanged(_) => (31, 0),
+            Effect::Audited(record) => (32, record.number),
         };
         digest = mix(mix(digest, kind), number);
     }

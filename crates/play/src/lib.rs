@@ -391,7 +391,11 @@ impl Play {
                 let how = if *how == EndReason::Closed { "closed" } else { "expired" };
                 lines.push(format!("{actor}: session {how}"));
             }
-            Effect::Noted { .. } | Effect::Downgraded { .. } | Effect::Recovered { .. } => {}
+            Effect::Noted { .. }
+            | Effect::Downgraded { .. }
+            | Effect::Recovered { .. }
+            | Effect::AccessChanged(_)
+            | Effect::Audited(_) => {}
             Effect::Relabelled { .. } | Effect::ObjectChanged { .. } | Effect::Published { .. } => {
                 lines.extend(transact::effect(effect))
             }

@@ -121,6 +121,8 @@ pub(crate) fn effect(effect: &Effect) -> String {
         Effect::NodeChanged { .. } | Effect::SessionAttached { .. } => {
             super::tree::effect(effect).unwrap_or_default()
         }
+        Effect::AccessChanged(_) => "users or roles changed".to_owned(),
+        Effect::Audited(record) => format!("recorded {}", record.entry.action),
     }
 }
 
@@ -165,6 +167,9 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::Transacted(tokens) => super::transact::applied(tokens),
         Answer::SessionAttached { .. } => "goes on with its session".to_owned(),
         Answer::Written(results) => super::tree::written(results),
+        Answer::AccessChanged => "users or roles changed".to_owned(),
+        Answer::TokenAdded { id } => format!("bearer token {id} added"),
+        Answer::Recorded => "recorded".to_owned(),
     }
 }
 

@@ -53,7 +53,7 @@ fn leave_out(command: &mut Command) {
         | Command::Persist { proof, .. }
         | Command::Note { proof, .. }
         | Command::Recovered { proof, .. } => *proof = Proof::Secret(NO_SECRET),
-        // The last six take no request id.
+        // The last seven take no request id.
         Command::Revoke(_)
         | Command::Force { .. }
         | Command::Put { .. }
@@ -64,7 +64,8 @@ fn leave_out(command: &mut Command) {
         | Command::ExpireSession { .. }
         | Command::Outcome(_)
         | Command::Transact(_)
-        | Command::Tree(_) => {}
+        | Command::Tree(_)
+        | Command::Operate { .. } => {}
     }
 }
 

@@ -93,7 +93,8 @@ impl Lines {
             | Command::ExpireSession { .. }
             | Command::Outcome(_)
             | Command::Transact(_)
-            | Command::Tree(_) => InvalidField::NoRequestId,
+            | Command::Tree(_)
+            | Command::Operate { .. } => InvalidField::NoRequestId,
             Command::Acquire(_) | Command::Upgrade { .. } => return Ok(()),
             _ if matches!(request, RequestRef::Alone(_)) => InvalidField::RequestNeedsSession,
             _ => return Ok(()),

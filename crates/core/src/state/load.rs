@@ -2,9 +2,10 @@
 
 use super::State;
 use super::snapshot::{
-    BadSnapshot, Head, HeadV1, HeadV2, HeadV4, MAGIC, Piece, Records, RequestName, TREE_VERSION,
-    TicketRecord,
+    ACCESS_VERSION, AccessHead, BadSnapshot, Head, HeadV1, HeadV2, HeadV4, HeadV5, MAGIC, Piece,
+    Records, RequestName, TREE_VERSION, TicketRecord,
 };
+use crate::access::{AuditRecord, RoleName, Rule, User, UserName};
 use crate::command::Mode;
 use crate::containers::{Index, Slot};
 use crate::ids::{RequestId, SessionId, Token};
@@ -13,11 +14,13 @@ use crate::lines::fingerprint::Fingerprint;
 use crate::lines::history::{Event, History};
 use crate::lines::records::{Extra, Lock, Past, Session, Ticket};
 use crate::lines::{self, Lines};
+use crate::stores::access::{Access, Audit};
 use crate::stores::keys::{self, Keys};
 use crate::stores::tree::{self, Tree};
 use crate::text::{LockName, RequestKey};
 use crate::tree::parent_of;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl State {
     /// Loads a snapshot from its pieces.
@@ -33,11 +36,11 @@ impl State {
         for (piece, bytes) in pieces {
             loader.add(read_piece(piece, bytes.as_ref())?)?;
         }
-        let (lines, names, keys, tree) = loader.finish()?;
+        let (lines, names, keys, tree, access) = loader.finish()?;
         let mut lines = Lines::load(lines, names, limits, hash_key);
         let keys = Keys::load(keys, hash_key, &mut lines);
         let tree = Tree::load(tree, hash_key, &mut lines);
-        Ok(Self { lines, keys, tree })
+        Ok(Self { lines, keys, tree, access })
     }
 }
 
@@ -46,14 +49,16 @@ fn read_head(bytes: &[u8]) -> Result<(u16, Head), BadSnapshot> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(BadSnapshot::NotASnapshot)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(BadSnapshot::NotASnapshot)?;
     let damaged = |_| BadSnapshot::Damaged { piece: 0 };
-    let of_4 = |before: HeadV4| Head { before, nodes: 0, attachments: 0 };
+    let of_5 = |before: HeadV5| Head { before, access: AccessHead::default() };
+    let of_4 = |before: HeadV4| of_5(HeadV5 { before, nodes: 0, attachments: 0 });
     let of_2 = |before: HeadV2| of_4(HeadV4 { before, fingerprints: 0 });
     let version = u16::from_le_bytes(*version);
     let head = match version {
         1 => postcard::from_bytes(rest).map(HeadV1::now).map(of_2).map_err(damaged),
         2 => postcard::from_bytes(rest).map(of_2).map_err(damaged),
         3 | 4 => postcard::from_bytes(rest).map(of_4).map_err(damaged),
-        TREE_VERSION => postcard::from_bytes(rest).map_err(damaged),
+        TREE_VERSION => postcard::from_bytes(rest).map(of_5).map_err(damaged),
+        ACCESS_VERSION => postcard::from_bytes(rest).map_err(damaged),
         version => Err(BadSnapshot::UnknownVersion(version)),
     };
     Ok((version, head?))
@@ -91,19 +96,32 @@ struct Counted {
     fingerprints: u64,
     nodes: u64,
     attachments: u64,
+    users: u64,
+    roles: u64,
+    audit: u64,
 }
 
 impl Counted {
     /// As the head announces.
     fn announced(head: &Head) -> Self {
-        let HeadV2 { records, objects, relabelled, .. } = head.before.before;
-        let fingerprints = head.before.fingerprints;
-        let Head { nodes, attachments, .. } = *head;
-        Self { records, objects, relabelled, fingerprints, nodes, attachments }
+        let HeadV5 { before, nodes, attachments } = &head.before;
+        let HeadV2 { records, objects, relabelled, .. } = before.before;
+        let AccessHead { users, roles, audit, .. } = head.access;
+        Self {
+            records,
+            objects,
+            relabelled,
+            fingerprints: before.fingerprints,
+            nodes: *nodes,
+            attachments: *attachments,
+            users,
+            roles,
+            audit,
+        }
     }
 
     fn add(&mut self, piece: &Piece) {
-        let Self { records, objects, relabelled, fingerprints, nodes, attachments } = self;
+        let Self { records, objects, relabelled, fingerprints, nodes, attachments, .. } = self;
         let (counted, len) = match piece {
             Piece::Pasts(some) => (&mut records.pasts, some.len()),
             Piece::Tickets(some) => (&mut records.tickets, some.len()),
@@ -116,6 +134,9 @@ impl Counted {
             Piece::Fingerprints(some) => (fingerprints, some.len()),
             Piece::Nodes(some) => (nodes, some.len()),
             Piece::Attachments(some) => (attachments, some.len()),
+            Piece::Users(some) => (&mut self.users, some.len()),
+            Piece::Roles(some) => (&mut self.roles, some.len()),
+            Piece::Audit(some) => (&mut self.audit, some.len()),
         };
         *counted = counted.saturating_add(len as u64);
     }
@@ -156,7 +177,7 @@ impl SnapshotCheck {
 }
 
 /// The content of the pieces, and the index of lock names.
-type Finished = (lines::Data, Index<Lock>, keys::Data, tree::Data);
+type Finished = (lines::Data, Index<Lock>, keys::Data, tree::Data, Access);
 
 /// Assembles the pieces, in any order: each record goes to its place as soon as it is read.
 struct Loader {
@@ -165,6 +186,10 @@ struct Loader {
     lines: lines::Data,
     keys: keys::Data,
     tree: tree::Data,
+    access: AccessHead,
+    users: BTreeMap<UserName, User>,
+    roles: BTreeMap<RoleName, Vec<Rule>>,
+    audit: Vec<Arc<AuditRecord>>,
     names: Index<Lock>,
     numbers: Vec<Token>,
     events: Vec<Event>,
@@ -177,7 +202,8 @@ struct Loader {
 impl Loader {
     fn new(version: u16, head: Head, limits: &Limits, hash_key: u64) -> Self {
         let announced = Counted::announced(&head);
-        let head = head.before.before;
+        let access = head.access;
+        let head = head.before.before.before;
         let lines = lines::Data {
             clock: head.clock,
             counter: head.counter,
@@ -197,6 +223,10 @@ impl Loader {
             lines,
             keys,
             tree,
+            access,
+            users: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            audit: Vec::new(),
             names: Index::with_capacity(tickets, hash_key),
             numbers: Vec::with_capacity(tickets),
             events: Vec::new(),
@@ -230,6 +260,9 @@ impl Loader {
             Piece::Objects(objects) => keys.objects.extend(objects),
             Piece::Nodes(nodes) => tree.nodes.extend(nodes),
             Piece::Attachments(attachments) => tree.attachments.extend(attachments),
+            Piece::Users(users) => self.users.extend(users),
+            Piece::Roles(roles) => self.roles.extend(roles),
+            Piece::Audit(audit) => self.audit.extend(audit),
             Piece::Relabelled(relabelled) => self.relabelled.extend(relabelled),
             Piece::Fingerprints(fingerprints) => {
                 for (request, fingerprint) in fingerprints {
@@ -252,6 +285,9 @@ impl Loader {
         self.seen.check(&self.announced)?;
         self.relabel()?;
         self.restore_fingerprints()?;
+        let AccessHead { tokens_drawn, next_record, .. } = self.access;
+        let audit = Audit::of(self.audit, next_record);
+        let access = Access::load(self.users, self.roles, tokens_drawn, audit);
         let Self { mut lines, keys, tree, names, mut numbers, events, .. } = self;
         numbers.sort_unstable();
         if numbers.array_windows().any(|[a, b]| a == b) {
@@ -260,7 +296,7 @@ impl Loader {
         check_objects(&keys, &lines, &names)?;
         check_nodes(&tree, lines.counter, &numbers)?;
         lines.history = History::of(events, lines.history.next_number);
-        Ok((lines, names, keys, tree))
+        Ok((lines, names, keys, tree, access))
     }
 
     /// Sets at which change tickets were relabelled.

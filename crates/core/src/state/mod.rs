@@ -6,6 +6,7 @@
 
 mod invariants;
 mod load;
+mod operate;
 mod questions;
 mod snapshot;
 
@@ -17,6 +18,7 @@ use crate::effect::{Answer, Effect, ProposalOutcome};
 use crate::limits::Limits;
 use crate::lines::{CannotRestore, Lines, Recalled, Restored, StepBudget};
 use crate::refusal::Refusal;
+use crate::stores::access::Access;
 use crate::stores::keys::Keys;
 use crate::stores::tree::Tree;
 
@@ -27,13 +29,14 @@ pub struct State {
     lines: Lines,
     keys: Keys,
     tree: Tree,
+    access: Access,
 }
 
 impl State {
     /// An empty state. `hash_key` may differ between replicas and should be hard to guess.
     pub fn new(limits: Limits, hash_key: u64) -> Self {
         let (keys, tree) = (Keys::new(hash_key), Tree::new(hash_key));
-        Self { lines: Lines::new(limits, hash_key), keys, tree }
+        Self { lines: Lines::new(limits, hash_key), keys, tree, access: Access::default() }
     }
 
     /// Makes everything behave as in programs of this behaviour level. A new state has this
@@ -94,7 +97,7 @@ impl State {
         request: Option<&RequestRef>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
-        let Self { lines, keys, tree } = self;
+        let Self { lines, keys, tree, .. } = self;
         match command {
             Command::Tick(tick) => Ok(self.tick(tick, effects)),
             Command::OpenSession(open) => lines.open_session(open, effects),
@@ -126,6 +129,7 @@ impl State {
             Command::Tree(command) => {
                 tree.command(command, |name| keys.check_no_object(name), lines, effects)
             }
+            Command::Operate { by, operation } => self.operate(by, *operation, effects),
         }
     }
 
@@ -180,8 +184,8 @@ impl State {
     /// - A lock with a deadline or a permanent lease stays held, with the logical time that it had
     ///   left.
     /// - Every lock that was held is marked "needs recovery", up to the limit of such marks.
-    /// - Remembered request ids stay, with their current outcome; so do the register and the content
-    ///   of stores, except for znodes of sessions and tickets that have ended.
+    /// - Remembered request ids stay, with their current outcome; so do the register, users and
+    ///   the content of stores, except for znodes of sessions and tickets that have ended.
     pub fn restore(&mut self, unix_s: u64) -> Result<Restored, CannotRestore> {
         let restored = self.lines.restore(unix_s)?;
         self.tree.restore(&mut self.lines);

@@ -1,12 +1,14 @@
 //! Queries. They change nothing and need not go through the log.
 
 use super::State;
+use crate::access::AuditRecord;
 use crate::command::{Door, SessionRef};
 use crate::effect::{Effect, Fence, TicketStatus};
 use crate::ids::{SessionId, Token};
 use crate::limits::Limits;
 use crate::lines::history::Event;
 use crate::lines::{Counts, LockPage, LockView, SessionView, TicketView, Why};
+use crate::stores::access::Accounts;
 use crate::stores::keys::{Key, KeyPage};
 use crate::stores::tree::NodeView;
 use crate::text::{Label, LockName};
@@ -128,6 +130,19 @@ impl State {
     /// The length of the longest line, holders included.
     pub fn longest_line(&self) -> usize {
         self.lines.longest_line()
+    }
+}
+
+/// Queries about users.
+impl State {
+    /// All users and roles. The copy does not change; a change makes another one.
+    pub fn accounts(&self) -> &Arc<Accounts> {
+        self.access.accounts()
+    }
+
+    /// The records of who did what that are still in the ring, newest first.
+    pub fn audit(&self) -> impl Iterator<Item = &AuditRecord> {
+        self.access.records()
     }
 }
 

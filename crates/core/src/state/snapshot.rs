@@ -1,22 +1,24 @@
 //! Snapshots: taken in an instant, and written piece by piece on another thread.
 //!
 //! [`State::snapshot`] clones pointers only. The clone is encoded off the loop, in pieces of
-//! bounded size. Format, version 5: the first piece is `HOLDFAST`, the version (u16, little endian)
+//! bounded size. Format, version 6: the first piece is `HOLDFAST`, the version (u16, little endian)
 //! and a postcard [`Head`]; each further piece is a postcard [`Piece`]. Indexes are not written,
-//! because they can be rebuilt. Version 4 had no znodes; version 3 had no node sessions with the
+//! because they can be rebuilt. Version 5 had no users; version 4 had no znodes; version 3 had no node sessions with the
 //! node's id, and no leases that wait for a confirmation; version 2 had no fingerprints of
-//! requests. These three are still written below the level that introduced each of these, for
+//! requests. These four are still written below the level that introduced each of these, for
 //! members that can't read a newer one. Version 1 had a shorter head, and no objects.
 
 use super::State;
+use crate::access::{AuditRecord, RoleName, Rule, User, UserName};
 use crate::command::{Door, Lease, Mode};
 use crate::effect::PriorEndings;
 use crate::ids::{RequestId, Secret, SessionId, Token};
-use crate::level::{CONFIRMED_LEVEL, REQUESTS_LEVEL, TREE_LEVEL};
+use crate::level::{ACCESS_LEVEL, CONFIRMED_LEVEL, REQUESTS_LEVEL, TREE_LEVEL};
 use crate::lines;
 use crate::lines::fingerprint::Fingerprint;
 use crate::lines::history::Event;
 use crate::lines::records::{Alone, Clock, Past, Register, Revocation, Session, Ticket};
+use crate::stores::access::Access;
 use crate::stores::keys::{self, StoredObject};
 use crate::stores::tree::{self, Node};
 use crate::text::{Label, LockName, Note, RequestKey};
@@ -28,13 +30,14 @@ use std::sync::Arc;
 pub(super) const MAGIC: &[u8; 8] = b"HOLDFAST";
 
 /// The newest version. Every older one is still read.
-pub(super) const VERSION: u16 = 5;
+pub(super) const VERSION: u16 = 6;
 
 /// The versions that are written.
 const VERSION_2: u16 = 2;
 const FINGERPRINTS_VERSION: u16 = 3;
 const CONFIRMED_VERSION: u16 = 4;
 pub(super) const TREE_VERSION: u16 = 5;
+pub(super) const ACCESS_VERSION: u16 = 6;
 
 /// Records per piece, which is then usually some 20 KB.
 const PIECE_LEN: usize = 256;
@@ -98,12 +101,32 @@ pub struct Snapshot {
     lines: lines::Data,
     keys: keys::Data,
     tree: tree::Data,
+    access: Access,
     /// The behaviour level in force at that position.
     level: u16,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Head {
+    pub(super) before: HeadV5,
+    /// The following fields exist since version 6.
+    pub(super) access: AccessHead,
+}
+
+/// What the head says about users, roles and the audit.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct AccessHead {
+    pub(super) users: u64,
+    pub(super) roles: u64,
+    pub(super) audit: u64,
+    pub(super) tokens_drawn: u64,
+    /// The number of the next record of the audit.
+    pub(super) next_record: u64,
+}
+
+/// The head of version 5.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HeadV5 {
     pub(super) before: HeadV4,
     /// The following fields exist since version 5.
     pub(super) nodes: u64,
@@ -171,6 +194,9 @@ pub(super) enum Piece {
     Nodes(Vec<Node>),
     /// Which attachment of a session may change znodes, where it is not the first.
     Attachments(Vec<(SessionId, u64)>),
+    Users(Vec<(UserName, User)>),
+    Roles(Vec<(RoleName, Vec<Rule>)>),
+    Audit(Vec<Arc<AuditRecord>>),
 }
 
 /// A remembered request.
@@ -214,7 +240,8 @@ impl State {
     /// A snapshot of the current state, to be written elsewhere.
     pub fn snapshot(&self) -> Snapshot {
         let (lines, keys) = (self.lines.data().clone(), self.keys.data().clone());
-        Snapshot { lines, keys, tree: self.tree.data().clone(), level: self.lines.level() }
+        let (tree, access) = (self.tree.data().clone(), self.access.clone());
+        Snapshot { lines, keys, tree, access, level: self.lines.level() }
     }
 }
 
@@ -246,6 +273,9 @@ impl Snapshot {
             .chain(in_pieces(self.fingerprints(), Piece::Fingerprints))
             .chain(in_pieces(self.nodes(), Piece::Nodes))
             .chain(in_pieces(self.attachments(), Piece::Attachments))
+            .chain(in_pieces(self.users(), Piece::Users))
+            .chain(in_pieces(self.roles(), Piece::Roles))
+            .chain(in_pieces(self.audit(), Piece::Audit))
             .enumerate()
             .map(|(piece, encoded)| {
                 encoded.map_err(|error| NotEncoded { piece, why: error.to_string() })
@@ -277,9 +307,29 @@ impl Snapshot {
         attachments.filter(|_| self.version() >= TREE_VERSION)
     }
 
+    /// All users; none below the level that introduced them.
+    fn users(&self) -> impl Iterator<Item = (UserName, User)> + '_ {
+        let users = self.access.accounts().users();
+        users.map(|(name, user)| (name.clone(), user.clone())).filter(|_| self.has_access())
+    }
+
+    fn roles(&self) -> impl Iterator<Item = (RoleName, Vec<Rule>)> + '_ {
+        let roles = self.access.accounts().roles();
+        roles.map(|(name, rules)| (name.clone(), rules.to_vec())).filter(|_| self.has_access())
+    }
+
+    fn audit(&self) -> impl Iterator<Item = Arc<AuditRecord>> + '_ {
+        self.access.audit().shared().cloned().filter(|_| self.has_access())
+    }
+
+    fn has_access(&self) -> bool {
+        self.version() >= ACCESS_VERSION
+    }
+
     /// The newest version that every member at this level can read.
     fn version(&self) -> u16 {
         match self.level {
+            ACCESS_LEVEL.. => ACCESS_VERSION,
             TREE_LEVEL.. => TREE_VERSION,
             CONFIRMED_LEVEL.. => CONFIRMED_VERSION,
             REQUESTS_LEVEL.. => FINGERPRINTS_VERSION,
@@ -323,7 +373,18 @@ impl Snapshot {
             return postcard::to_extend(&head, bytes);
         }
         let (nodes, attachments) = (self.nodes().count() as u64, self.attachments().count() as u64);
-        postcard::to_extend(&Head { before: head, nodes, attachments }, bytes)
+        let head = HeadV5 { before: head, nodes, attachments };
+        if version < ACCESS_VERSION {
+            return postcard::to_extend(&head, bytes);
+        }
+        let access = AccessHead {
+            users: self.access.accounts().users().len() as u64,
+            roles: self.access.accounts().roles().len() as u64,
+            audit: self.access.audit().shared().count() as u64,
+            tokens_drawn: self.access.accounts().tokens_drawn(),
+            next_record: self.access.audit().next_number(),
+        };
+        postcard::to_extend(&Head { before: head, access }, bytes)
     }
 
     fn ticket_record(&self, ticket: &Ticket) -> TicketRecord {

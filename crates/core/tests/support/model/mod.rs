@@ -143,6 +143,7 @@ impl Model {
             Command::Raise { key, token, mode } => self.show(key, None, token, mode),
             Command::Transact(transaction) => self.transact(transaction),
             Command::Tree(command) => self.tree(command),
+            Command::Operate { .. } => panic!("the player gives none of these: see access.rs"),
         }
     }
 

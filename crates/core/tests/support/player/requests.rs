@@ -60,7 +60,8 @@ impl Player {
             | Command::ExpireSession { .. }
             | Command::Outcome(_)
             | Command::Transact(_)
-            | Command::Tree(_) => return None,
+            | Command::Tree(_)
+            | Command::Operate { .. } => return None,
             Command::Acquire(acquire) => (acquire.session.map(|session| session.id), true),
             Command::Upgrade { target, .. } => (session_of(target), true),
             Command::Release { target, .. }

@@ -46,7 +46,9 @@ impl Promises {
             | Effect::Relabelled { .. }
             | Effect::Published { .. }
             | Effect::NodeChanged { .. }
-            | Effect::SessionAttached { .. } => Ok(()),
+            | Effect::SessionAttached { .. }
+            | Effect::AccessChanged(_)
+            | Effect::Audited(_) => Ok(()),
         }
     }
 
