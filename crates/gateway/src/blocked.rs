@@ -1,7 +1,7 @@
 //! Tasks that are blocked until an object is put under a name. The longest-blocked task is woken
 //! first.
 
-use crate::{CallId, index::Index};
+use crate::{CallId, Caller, index::Index};
 use holdfast_core::{KeyKind, LockName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub(crate) struct Blocked<T> {
 }
 
 pub(crate) struct Entry<T> {
+    pub(crate) caller: Caller,
     pub(crate) call: CallId,
     pub(crate) task: T,
     pub(crate) names: Vec<LockName>,

@@ -4,7 +4,7 @@ use crate::gateway::{CallPlace, Gateway};
 use crate::io::{Attached, CallId, CallOutcome, Completion, Driver, Output, Sink, submit_error};
 use crate::tasks::{Running, Woken};
 use crate::waits::Waiter;
-use crate::{SubmitError, TicketRef, Topic};
+use crate::{Caller, SubmitError, TicketRef, Topic};
 use holdfast_core::{
     Answer, Effect, Grant, Refusal, SessionId, SessionRef, State, TicketStatus, Token,
 };
@@ -79,6 +79,7 @@ pub(crate) enum Kind<D: Driver> {
         topics: Vec<Topic>,
     },
     Task {
+        caller: Caller,
         task: D::Task,
         woken: Option<Woken>,
         /// When it times out while blocked; `None` is never.
@@ -236,13 +237,13 @@ impl<D: Driver> Gateway<D> {
                 };
                 self.complete(reply_to, completion);
             }
-            Kind::Task { task, woken, until } => {
+            Kind::Task { caller, task, woken, until } => {
                 if matches!(reply, Reply::Answer(_)) {
                     self.answered_after.push(took);
                 }
                 match id {
                     Some(call) => {
-                        self.replied.push((Running { call, task, woken, until }, reply));
+                        self.replied.push((Running { caller, call, task, woken, until }, reply));
                     }
                     // It was abandoned. What it did not take is left for the next task.
                     None => self.stirred.extend(woken.map(|woken| (woken.name, woken.kind))),

@@ -4,7 +4,7 @@
 //! The table of [`Code`] is the only place that maps a code to each protocol's own form. A door never
 //! invents a status: it asks the code.
 
-use holdfast_core::{EndReason, Refusal};
+use holdfast_core::{AccessRefusal, EndReason, Refusal};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $code:ident = $text:literal, $http:literal, $grpc:ident, $resp:literal;)+) => {
@@ -73,6 +73,8 @@ codes! {
     Unauthenticated = "unauthenticated", 401, Unauthenticated, "NOAUTH";
     /// The secret is not that of the ticket or session.
     NotOwner = "not_owner", 403, PermissionDenied, "ERR";
+    /// The user has no right to do this.
+    Forbidden = "forbidden", 403, PermissionDenied, "NOPERM";
     /// A web page of another site sent the request.
     OtherOrigin = "other_origin", 403, PermissionDenied, "ERR";
     /// The request names a host that this node does not answer to.
@@ -322,6 +324,28 @@ fn code_and_hint(refusal: &Refusal) -> (Code, &'static str) {
         }
         Refusal::SessionMoved(_) => (Code::SessionEnded, "use the newer connection"),
         Refusal::Node { .. } => (Code::BadRequest, "look at the znodes, and repeat the request"),
+        Refusal::Access(why) => of_access(why),
+        Refusal::NoRight { user: None, .. } => {
+            (Code::Unauthenticated, "send the name and password of a user, or a token")
+        }
+        Refusal::NoRight { .. } => {
+            (Code::Forbidden, "ask an administrator for a role with this right")
+        }
+    }
+}
+
+fn of_access(refusal: &AccessRefusal) -> (Code, &'static str) {
+    match refusal {
+        AccessRefusal::NoUser(_) | AccessRefusal::NoRole(_) | AccessRefusal::NoToken(_) => {
+            (Code::NotFound, "list users and roles to see what there is")
+        }
+        AccessRefusal::UserExists(_) | AccessRefusal::RoleInUse { .. } | AccessRefusal::NoAdmin => {
+            (Code::NotChanged, "nothing was changed")
+        }
+        AccessRefusal::ReservedName(_)
+        | AccessRefusal::BuiltInRole(_)
+        | AccessRefusal::BadRule
+        | AccessRefusal::Full { .. } => (Code::BadRequest, "nothing was changed"),
     }
 }
 

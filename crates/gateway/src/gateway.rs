@@ -9,6 +9,7 @@
 //! returns how long to wait for the next turn. Time is an argument: how long the driver has run, on
 //! any clock that never goes backwards.
 
+use crate::audit::{Repeats, audit_entry};
 use crate::blocked::Blocked;
 use crate::calls::{Call, Kind, ReplyTo};
 use crate::events::Events;
@@ -18,8 +19,11 @@ use crate::task::{Resume, View};
 use crate::tasks::Running;
 use crate::tickets::Retries;
 use crate::waits::{Waiter, Waits};
-use crate::{Channels, SubmitError, TicketRef};
-use holdfast_core::{Effect, Grant, KeyKind, Lease, LockName, Token};
+use crate::{Caller, Channels, SubmitError, TicketRef};
+use holdfast_core::{
+    AuditAction, AuditEntry, Command, Effect, Grant, KeyKind, Lease, LockName, Operation, Refusal,
+    Token,
+};
 use holdfast_node::{self as node, Node, Reply, RequestTag};
 use slab::Slab;
 use std::collections::BTreeSet;
@@ -68,6 +72,7 @@ pub struct Gateway<D: Driver> {
     withdrawing: Vec<(usize, u64)>,
     closed: BTreeSet<SinkId>,
     next_serial: u64,
+    repeats: Repeats,
     pub(crate) node_inputs: Vec<node::Input>,
     pub(crate) outputs: Vec<Output<D>>,
     /// Requests submitted to the log since this was last read.
@@ -106,6 +111,7 @@ impl<D: Driver> Default for Gateway<D> {
             withdrawing: Vec::new(),
             closed: BTreeSet::new(),
             next_serial: 0,
+            repeats: Repeats::default(),
             node_inputs: Vec::new(),
             outputs: Vec::new(),
             submitted: 0,
@@ -194,7 +200,11 @@ impl<D: Driver> Gateway<D> {
             return;
         }
         match input {
-            Input::Submit { call, reply_to, request, command, wait, follow } => {
+            Input::Submit { caller, call, reply_to, request, command, wait, follow } => {
+                let command = match self.checked(&caller, command, now, node) {
+                    Ok(command) => command,
+                    Err(refusal) => return self.refuse(reply_to, refusal),
+                };
                 // With a request id, a retry finds the ticket; without one, only the caller knows
                 // of it.
                 let draws = if request.is_none() { TicketRef::drawn_by(&command) } else { None };
@@ -216,7 +226,11 @@ impl<D: Driver> Gateway<D> {
                 let ask = self.ask(call, now, Kind::Change(ReplyTo::One(reply_to)));
                 self.node_inputs.push(node::Input::Change { ask, change, force });
             }
-            Input::Open { call, reply_to, command, sink } => {
+            Input::Open { caller, call, reply_to, command, sink } => {
+                let command = match self.checked(&caller, command, now, node) {
+                    Ok(command) => command,
+                    Err(refusal) => return self.refuse(reply_to, refusal),
+                };
                 self.submitted += 1;
                 let ask =
                     self.ask(call, now, Kind::Open { reply_to: ReplyTo::One(reply_to), sink });
@@ -227,7 +241,11 @@ impl<D: Driver> Gateway<D> {
                 let ask = self.ask(call, now, Kind::Attach { reply_to, session, tickets, sink });
                 self.node_inputs.push(node::Input::Beat { ask, session });
             }
-            Input::Subscribe { call, reply_to, sink, topics } => {
+            Input::Subscribe { caller, call, reply_to, sink, topics } => {
+                if let Err(refusal) = caller.check_topics(node.state(), &topics) {
+                    self.record_refusal(&caller, &refusal, now, node);
+                    return self.refuse(reply_to, refusal);
+                }
                 let reply_to = ReplyTo::One(reply_to);
                 let ask = self.ask(call, now, Kind::Subscribe { reply_to, sink, topics });
                 self.node_inputs.push(node::Input::Read(ask));
@@ -237,7 +255,14 @@ impl<D: Driver> Gateway<D> {
             }
             Input::Unsubscribe { sink, left } => self.events.keep_topics(sink, &left),
             Input::Unfollow { sink, token } => self.events.unfollow(token, sink),
-            Input::SubmitOn { sink, number, request, command } => {
+            Input::SubmitOn { caller, sink, number, request, command } => {
+                let command = match self.checked(&caller, command, now, node) {
+                    Ok(command) => command,
+                    Err(refusal) => {
+                        let reply = Reply::Answer(Err(refusal));
+                        return self.events.reply(sink, number, reply, &mut self.outputs);
+                    }
+                };
                 self.submitted += 1;
                 let reply_to = ReplyTo::Sink { sink, number };
                 let (draws, follow) = (None, None);
@@ -250,11 +275,12 @@ impl<D: Driver> Gateway<D> {
                 let ask = self.pending(None, now, Kind::Heartbeat { reply_to, session });
                 self.node_inputs.push(node::Input::Beat { ask, session });
             }
-            Input::Start { call, task, block_for } => {
+            Input::Start { caller, call, task, block_for } => {
                 let until = block_for.and_then(|block_for| now.checked_add(block_for));
-                let running = Running { call, task, woken: None, until };
+                let running = Running { caller, call, task, woken: None, until };
                 self.go_on(running, Resume::Started, now, node);
             }
+            Input::Record { caller, entry } => self.record(&caller, entry, now, node),
             Input::Abandon { call, ticket } => {
                 self.abandon(call, now, node);
                 if let Some(ticket) = ticket {
@@ -267,6 +293,50 @@ impl<D: Driver> Gateway<D> {
                 self.events.close(sink);
             }
         }
+    }
+
+    /// The command as it is submitted, if the caller may give it.
+    pub(crate) fn checked(
+        &mut self,
+        caller: &Caller,
+        command: Command,
+        now: Duration,
+        node: &Node,
+    ) -> Result<Command, Refusal> {
+        match caller.check(node.state(), &command) {
+            Ok(()) if node.cluster().supports_access() => Ok(caller.sign(command)),
+            Ok(()) => Ok(command),
+            Err(refusal) => {
+                self.record_refusal(caller, &refusal, now, node);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn refuse(&mut self, reply_to: D::ReplyTo, refusal: Refusal) {
+        let completion = CallOutcome::Answer(Err(refusal)).into();
+        self.outputs.push(Output::Complete(reply_to, completion));
+    }
+
+    fn record_refusal(&mut self, caller: &Caller, refusal: &Refusal, now: Duration, node: &Node) {
+        let Refusal::NoRight { right, name, .. } = refusal else { return };
+        let subject = name.as_ref().map_or(&[][..], LockName::as_bytes);
+        if let Some(entry) = audit_entry(AuditAction::RightRefused, subject, right.as_str()) {
+            self.record(caller, entry, now, node);
+        }
+    }
+
+    /// Records what somebody did, or tried. What a client repeats is recorded once in a while.
+    fn record(&mut self, caller: &Caller, entry: AuditEntry, now: Duration, node: &Node) {
+        if !node.cluster().supports_access() || !self.repeats.is_news(caller, &entry, now) {
+            return;
+        }
+        let operation = Box::new(Operation::Record(entry));
+        let command = Command::Operate { by: caller.actor(), operation };
+        let (draws, follow) = (None, None);
+        let kind = Kind::Submit { reply_to: ReplyTo::Nobody, draws, wait: false, follow };
+        let ask = self.pending(None, now, kind);
+        self.node_inputs.push(node::Input::Submit { ask, request: None, command });
     }
 
     fn ask(&mut self, call: CallId, now: Duration, kind: Kind<D>) -> RequestTag {
@@ -404,11 +474,12 @@ impl<D: Driver> Gateway<D> {
         if let Kind::Task { .. } = call.kind {
             let (draws, follow) = (None, None);
             let nobody = Kind::Submit { reply_to: ReplyTo::Nobody, draws, wait: false, follow };
-            if let (Some(call), Kind::Task { task, woken, until }) =
+            if let (Some(call), Kind::Task { caller, task, woken, until }) =
                 (id, std::mem::replace(&mut call.kind, nobody))
             {
                 self.places.remove(&call);
-                self.replied.push((Running { call, task, woken, until }, Reply::Unknown));
+                let running = Running { caller, call, task, woken, until };
+                self.replied.push((running, Reply::Unknown));
             }
             return;
         }
@@ -428,7 +499,7 @@ impl<D: Driver> Gateway<D> {
     }
 
     /// What a task sees.
-    pub(crate) fn view<'a>(&'a self, node: &'a Node) -> View<'a> {
-        View { state: node.state(), channels: &self.events.channels }
+    pub(crate) fn view<'a>(&'a self, caller: &'a Caller, node: &'a Node) -> View<'a> {
+        View { caller, state: node.state(), channels: &self.events.channels }
     }
 }

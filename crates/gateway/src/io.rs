@@ -1,10 +1,10 @@
 //! The inputs and outputs of the gateway.
 
 use crate::task::Task;
-use crate::{ApiError, SubmitError, TicketRef, Topic};
+use crate::{ApiError, Caller, SubmitError, TicketRef, Topic};
 use holdfast_core::{
-    Answer, Channel, Command, Effect, Ended, Grant, Message, Refusal, RequestRef, SessionRef,
-    TicketStatus, Token,
+    Answer, AuditEntry, Channel, Command, Effect, Ended, Grant, Message, Refusal, RequestRef,
+    SessionRef, TicketStatus, Token,
 };
 use holdfast_node::{Busy, Change, NotChanged, Reply};
 use std::sync::Arc;
@@ -40,6 +40,8 @@ pub struct SinkId(pub u64);
 pub enum Input<D: Driver> {
     /// Puts a command through the log.
     Submit {
+        /// Who sends it.
+        caller: Caller,
         /// The call's id.
         call: CallId,
         /// Where its completion goes.
@@ -83,6 +85,8 @@ pub enum Input<D: Driver> {
     },
     /// Opens a session whose events go to a sink.
     Open {
+        /// Who opens it.
+        caller: Caller,
         /// The call's id.
         call: CallId,
         /// Where its completion goes.
@@ -109,6 +113,8 @@ pub enum Input<D: Driver> {
     /// Replaces the sink's topics. Takes effect once the state is current: a node that lags would
     /// send old events.
     Subscribe {
+        /// Who subscribes.
+        caller: Caller,
         /// The call's id.
         call: CallId,
         /// Where its completion goes.
@@ -142,6 +148,8 @@ pub enum Input<D: Driver> {
     },
     /// Puts a command of a session through the log; the reply is an event.
     SubmitOn {
+        /// Who sends it.
+        caller: Caller,
         /// Where the reply goes.
         sink: D::Sink,
         /// The number of the reply.
@@ -162,12 +170,21 @@ pub enum Input<D: Driver> {
     },
     /// Runs a task.
     Start {
+        /// Who has it run: the commands that it submits are checked.
+        caller: Caller,
         /// The call's id.
         call: CallId,
         /// The task.
         task: D::Task,
         /// How long it may be blocked in total; `None` is forever.
         block_for: Option<Duration>,
+    },
+    /// Records what a client did, or tried to do, that went through no command.
+    Record {
+        /// Who.
+        caller: Caller,
+        /// What.
+        entry: AuditEntry,
     },
     /// Abandons a call, whatever its state: nobody receives its completion.
     Abandon {

@@ -16,12 +16,15 @@
 //! - `waits`: which calls wait for which ticket
 //! - `events`, `queue`: sessions' events, topics and subscriptions, the bounded queue of a connection
 //! - `task`, `tasks`, `blocked`: work that doors do on the state, step by step
+//! - `access`: who calls, and the one check of rights
 //! - `freshness`, `pending_acquire`: whether a grant is still valid when it is delivered
 //! - `request`, `error`: native requests, and the one error type
 //!
 //! Nothing here knows of a particular door, except the table of [`Code`], which has a column for each
 //! protocol. A server drives it with sockets; a simulator can with virtual ones.
 
+mod access;
+mod audit;
 mod blocked;
 mod calls;
 mod error;
@@ -40,6 +43,8 @@ mod ticket_ref;
 mod tickets;
 mod waits;
 
+pub use access::{Caller, SharedAccounts, access_change};
+pub use audit::audit_entry;
 pub use error::{ApiError, Code, GrpcStatus, SubmitError};
 pub use events::{Channels, Topic};
 pub use freshness::lasts_of;

@@ -2,7 +2,7 @@
 //! door that knows keys reads the state, submits a command, and reads again if something has
 //! changed in the meantime.
 
-use crate::Channels;
+use crate::{Caller, Channels};
 use holdfast_core::{Command, KeyKind, LockName, State};
 use holdfast_node::Reply;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ pub trait Task {
 /// What a task sees.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
+    /// Who has the task run.
+    pub caller: &'a Caller,
     /// This node's state, which may be stale.
     pub state: &'a State,
     /// The channels that have subscribers on this node.

@@ -294,6 +294,9 @@ pub fn answer(answer: Answer) -> to_client::What {
         | Answer::Forced(_)
         | Answer::Transacted(_)
         | Answer::SessionAttached { .. }
+        | Answer::AccessChanged
+        | Answer::TokenAdded { .. }
+        | Answer::Recorded
         | Answer::Written(_)
         | Answer::Barred => What::Done(proto::Done { token: 0 }),
     }
@@ -357,7 +360,9 @@ pub fn watched(effect: &Effect, now_ms: u64) -> Option<watch_event::What> {
         | Effect::ObjectChanged { .. }
         | Effect::Published { .. }
         | Effect::NodeChanged { .. }
-        | Effect::SessionAttached { .. } => return None,
+        | Effect::SessionAttached { .. }
+        | Effect::AccessChanged(_)
+        | Effect::Audited(_) => return None,
     })
 }
 

@@ -4,8 +4,8 @@
 use crate::messages;
 use crate::resp::Reply;
 use crate::run::{Answered, Done, Job, Local, ReadSet, Run};
-use holdfast_core::{Command, KeyKind, State};
-use holdfast_gateway::{Resume, Step, SubmitError, submit_error};
+use holdfast_core::{Command, KeyKind};
+use holdfast_gateway::{Resume, Step, SubmitError, View, submit_error};
 use holdfast_node::Reply as NodeReply;
 
 /// How often a job may be retried because something it read has changed. Each time, another client
@@ -47,10 +47,10 @@ impl JobTask {
     }
 
     /// Runs the next step.
-    pub fn resume(&mut self, state: &State, local: &dyn Local, resume: Resume) -> Step {
+    pub fn resume(&mut self, view: &View<'_>, local: &dyn Local, resume: Resume) -> Step {
         match resume {
-            Resume::Started | Resume::Woken => self.run(state, local, false),
-            Resume::Replied(reply) => self.replied(state, local, &reply),
+            Resume::Started | Resume::Woken => self.run(view, local, false),
+            Resume::Replied(reply) => self.replied(view, local, &reply),
             Resume::TimedOut => self.done(JobOutcome::Replies(vec![Reply::NullArray])),
             Resume::NoRoom => self.fail(messages::TOO_MANY_WAIT),
         }
@@ -76,14 +76,19 @@ impl JobTask {
 
     /// Runs the job. If it writes, the core checks that the state was current; if it only reads,
     /// the state must be current.
-    fn run(&mut self, state: &State, local: &dyn Local, current: bool) -> Step {
+    fn run(&mut self, view: &View<'_>, local: &dyn Local, current: bool) -> Step {
         let Some(job) = &self.job else { return Step::Done };
         let mut wanted = job.wanted();
         loop {
             if wanted.listing {
                 return self.elsewhere();
             }
-            let seen = ReadSet::read(state, &wanted);
+            let seen = match ReadSet::read(view.caller, view.state, &wanted) {
+                Ok(seen) => seen,
+                // One of several commands was refused: each is run on its own.
+                Err(_) if job.replies() > 1 => return self.elsewhere(),
+                Err(refusal) => return self.fail(crate::Error::refused(&refusal)),
+            };
             match job.run_without_lua(&seen, local) {
                 Run::Need(more) => wanted = more,
                 Run::Lua | Run::Apart => return self.elsewhere(),
@@ -105,9 +110,9 @@ impl JobTask {
         }
     }
 
-    fn replied(&mut self, state: &State, local: &dyn Local, reply: &NodeReply) -> Step {
+    fn replied(&mut self, view: &View<'_>, local: &dyn Local, reply: &NodeReply) -> Step {
         let refusal = match (reply, self.proposed.take()) {
-            (NodeReply::Current, _) => return self.run(state, local, true),
+            (NodeReply::Current, _) => return self.run(view, local, true),
             (NodeReply::Answer(Ok(_)), Some(done)) => return self.done(JobOutcome::Done(done)),
             (NodeReply::Answer(Err(refusal)), Some(done)) => done.refused(refusal),
             (reply, _) => return self.done(JobOutcome::Failed(submit_error(reply))),
@@ -118,7 +123,7 @@ impl JobTask {
                 self.tries += 1;
                 // The refusal came out of the log after the job began, so what is read now is
                 // current.
-                self.run(state, local, true)
+                self.run(view, local, true)
             }
             // One of several commands was refused: each is run on its own.
             Answered::Reply(_) if self.job.as_ref().is_some_and(|job| job.replies() > 1) => {

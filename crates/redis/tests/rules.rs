@@ -7,6 +7,7 @@ use holdfast_core::{
     Acquire, Command, Door, Key, Label, Lease, Limits, LockName, Mode, ProposalOutcome, Refusal,
     State, Wait,
 };
+use holdfast_gateway::Caller;
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::resp::Reply;
@@ -206,7 +207,8 @@ fn apply(state: &mut State, done: &mut holdfast_redis::run::Done) -> Result<(), 
 fn conflicting_job_is_retried() {
     let (mut state, local) = (State::new(Limits::DEFAULT, 7), WithoutServer::default());
     let jobs = ["SET job ana NX PX 1000", "SET job bo NX PX 1000"].map(job);
-    let run = |state: &State, job: &Job| match job.run(&ReadSet::read(state, &job.wanted()), &local)
+    let run = |state: &State, job: &Job| match job
+        .run(&ReadSet::read(&Caller::NODE, state, &job.wanted()).unwrap(), &local)
     {
         Run::Done(done) => done,
         other => panic!("{other:?}"),
@@ -224,7 +226,7 @@ fn conflicting_job_is_retried() {
 fn blpop_waits_for_an_empty_list() {
     let (state, local) = (State::new(Limits::DEFAULT, 7), WithoutServer::default());
     let job = job("BLPOP a b 1.5");
-    match job.run(&ReadSet::read(&state, &job.wanted()), &local) {
+    match job.run(&ReadSet::read(&Caller::NODE, &state, &job.wanted()).unwrap(), &local) {
         Run::Block(block) => {
             assert_eq!((block.names.len(), block.wait_ms), (2, Some(1_500)));
         }
@@ -299,7 +301,8 @@ fn joined(requests: &[&str]) -> Job {
 fn joined_commands_are_one_transaction() {
     let (mut state, local) = (State::new(Limits::DEFAULT, 7), WithoutServer::default());
     let job = joined(&["SET a 1", "INCR a", "LPUSH a x", "SET b x NX PX 1000", "GET a", "DEL a"]);
-    let Run::Done(mut done) = job.run_without_lua(&ReadSet::read(&state, &job.wanted()), &local)
+    let Run::Done(mut done) =
+        job.run_without_lua(&ReadSet::read(&Caller::NODE, &state, &job.wanted()).unwrap(), &local)
     else {
         panic!("it is not done");
     };
@@ -335,7 +338,7 @@ fn lua_runs_only_where_allowed() {
         let words =
             ["EVAL", script, "1", "a", "b"].map(|word| Bytes::copy_from_slice(word.as_bytes()));
         let Plan::Run(job) = Client::new(1, false).take(&words.to_vec()) else { panic!("no job") };
-        job.run_without_lua(&ReadSet::read(&state, &job.wanted()), &local)
+        job.run_without_lua(&ReadSet::read(&Caller::NODE, &state, &job.wanted()).unwrap(), &local)
     };
     let known = "if redis.call('get', KEYS[1]) == ARGV[1] then \
                  return redis.call('del', KEYS[1]) else return 0 end";

@@ -7,6 +7,8 @@
 //! completes.
 
 mod activity;
+mod audit;
+mod authentication;
 mod backup;
 mod data;
 mod doors;

@@ -36,11 +36,6 @@ impl Password {
         }
     }
 
-    /// For a protocol that has clients prove it in a form of its own.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
     /// Whether `sent` is the password. The comparison takes the same time however much of it was
     /// right.
     pub(crate) fn is(&self, sent: &[u8]) -> bool {

@@ -1,5 +1,6 @@
 //! A whole server: its listeners, the node behind them, and orderly shutdown.
 
+use crate::authentication::Authenticator;
 use crate::data::{DataDir, First, PID_FILE};
 use crate::doors::{
     ConnectionLimit, Context, DOORS, Door, DoorAddresses, Listener, Opening, connections_max,
@@ -15,6 +16,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -114,8 +116,11 @@ impl Server {
         let pid_file = config.data_dir.join(PID_FILE);
         fs::write(&pid_file, format!("{}\n", std::process::id()))
             .map_err(|error| format!("can't write {}: {error}", pid_file.display()))?;
+        let authenticator =
+            Arc::new(Authenticator::new(config.password.clone(), running.engine.clone()));
         let context = Context {
             id: running.id,
+            authenticator,
             engine: running.engine.clone(),
             membership: running.membership.clone(),
             metrics: running.metrics.clone(),
@@ -134,7 +139,6 @@ impl Server {
                 listener,
                 limit: ConnectionLimit { connections_max, metrics },
                 context: context.clone(),
-                password: config.password.clone(),
                 hosts: config.advertise.iter().chain(&config.allow_hosts).cloned().collect(),
             });
             doors.spawn(async move { (door, serving.await) });

@@ -5,6 +5,7 @@
 //! writes, so every timeout on a connection covers it, too.
 
 use bytes::BufMut;
+use holdfast_core::UserName;
 use rustix::io::ioctl_fionread;
 use rustix::net::{Shutdown, shutdown};
 use rustls::pki_types::ServerName;
@@ -83,6 +84,16 @@ impl Stream {
 
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.peer_addr()
+    }
+
+    /// The user that the client's certificate names, once the handshake is done: its common name.
+    /// Only certificates that the configured authority has signed get this far.
+    pub(crate) fn certified_user(&self) -> Option<UserName> {
+        let tls = self.tls()?;
+        let certificate = tls.connection.peer_certificates()?.first()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+        let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+        UserName::parse(name).ok()
     }
 
     /// How many bytes have arrived in the socket and have not been read. Bytes that were decrypted

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use holdfast_client::session::{Query, QueryId, StreamId};
 use holdfast_core::{Command, Label, LockName, RequestRef, Secret, SessionRef, Token};
 use holdfast_gateway::{
-    ApiError, CallId, EventQueue, Input, PendingAcquire, Resume, SessionEvent, Sink, Step, Task,
-    TicketRef, Topic, View, request,
+    ApiError, CallId, Caller, EventQueue, Input, PendingAcquire, Resume, SessionEvent, Sink, Step,
+    Task, TicketRef, Topic, View, request,
 };
 use holdfast_grpc::session::{self, Asked, Begin, BeginKind, Outgoing};
 use holdfast_grpc::translate;
@@ -129,7 +129,15 @@ impl Host {
     ) {
         let wait = matches!(self.calls.get(&call), Some(Pending { kind: Kind::Take(..), .. }));
         let follow = None;
-        let input = Input::Submit { call, reply_to: call, request, command, wait, follow };
+        let input = Input::Submit {
+            caller: Caller::NODE,
+            call,
+            reply_to: call,
+            request,
+            command,
+            wait,
+            follow,
+        };
         self.handle(input, now);
     }
 
@@ -154,7 +162,7 @@ impl Host {
         let input = match &begin.what {
             BeginKind::Open { command, .. } => {
                 let command = command.clone();
-                Input::Open { call, reply_to, command, sink }
+                Input::Open { caller: Caller::NODE, call, reply_to, command, sink }
             }
             BeginKind::Attach { session, tickets } => {
                 let (session, tickets) = (*session, tickets.clone());
@@ -187,7 +195,10 @@ impl Host {
         match session::receive(session, message.what, || secret) {
             Ok(Asked::Heartbeat) => self.handle(Input::HeartbeatOn { sink, number, session }, now),
             Ok(Asked::Submit { request, command }) => {
-                self.handle(Input::SubmitOn { sink, number, request, command }, now);
+                self.handle(
+                    Input::SubmitOn { caller: Caller::NODE, sink, number, request, command },
+                    now,
+                );
             }
             Err(error) => {
                 let error = Box::new(error);
@@ -236,7 +247,10 @@ impl Host {
         let sink = self.sink(wire, StreamKind::Watch { begun: false });
         let call = self.pend(Some(wire), Kind::Watch(sink));
         let topics = vec![Topic::Locks(scope)];
-        self.handle(Input::Subscribe { call, reply_to: call, sink, topics }, now);
+        self.handle(
+            Input::Subscribe { caller: Caller::NODE, call, reply_to: call, sink, topics },
+            now,
+        );
         Ok(())
     }
 
@@ -288,7 +302,10 @@ impl Host {
                 match RedisTask::new(call, &request, self.scripts.clone()) {
                     Some(task) => {
                         let task = DoorTask::Redis(task);
-                        self.handle(Input::Start { call, task, block_for: None }, now);
+                        self.handle(
+                            Input::Start { caller: Caller::NODE, call, task, block_for: None },
+                            now,
+                        );
                     }
                     None => drop(self.calls.remove(&call)),
                 }

@@ -65,7 +65,7 @@ impl RedisTask {
 
 impl Task for RedisTask {
     fn resume(&mut self, view: &View<'_>, resume: Resume) -> Step {
-        self.task.resume(view.state, &self.here, resume)
+        self.task.resume(view, &self.here, resume)
     }
 }
 

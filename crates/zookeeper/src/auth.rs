@@ -30,20 +30,16 @@ pub(crate) fn proven(packet: &AuthPacket, address: &AuthId) -> Option<AuthId> {
     }
 }
 
-/// The user name with which clients prove the server's password.
-const PASSWORD_USER: &str = "holdfast";
-
-/// The id of a client that has proven the server's password, as the user `holdfast` with the scheme
-/// `digest`.
-pub fn password_id(password: &[u8]) -> AuthId {
-    let both = [PASSWORD_USER.as_bytes(), b":", password].concat();
-    AuthId { scheme: "digest".to_owned(), id: digest_id(PASSWORD_USER, &both) }
-}
-
-/// Whether an id may be added: false if its user is the one that proves the server's password, and
-/// the password is wrong.
-pub(crate) fn is_not_a_wrong_password(id: &AuthId, required: Option<&AuthId>) -> bool {
-    required.is_none_or(|required| id == required || user_of(id) != user_of(required))
+/// The user and the password in a packet of the scheme `digest`; `None` for other schemes.
+pub(crate) fn user_and_password(packet: &AuthPacket) -> Option<(&str, &[u8])> {
+    let AuthPacket { scheme, auth } = packet;
+    if scheme != "digest" {
+        return None;
+    }
+    // Without a colon, all of it is the user.
+    let colon = auth.iter().position(|byte| *byte == b':').unwrap_or(auth.len());
+    let (user, password) = auth.split_at(colon);
+    Some((std::str::from_utf8(user).ok()?, password.get(1..).unwrap_or_default()))
 }
 
 /// The id of a user: its name, and the digest of `both`, its name and password.

@@ -79,6 +79,7 @@ impl Code {
             Refusal::Node { why, .. } => Self::of_node(why),
             Refusal::NoSession(_) | Refusal::NotOwner => Self::SessionExpired,
             Refusal::SessionMoved(_) => Self::SessionMoved,
+            Refusal::NoRight { .. } => Self::NoAuth,
             Refusal::Full(_) => Self::QuotaExceeded,
             _ => Self::SystemError,
         }

@@ -13,16 +13,18 @@
 //! older than the request. To cover that, the cluster keeps a session for longer than its timeout.
 
 use crate::auth;
-pub use crate::auth::password_id;
 use crate::clients::{ClientId, Notice};
 use crate::code::Code;
 use crate::codec::{
-    Connect, Connected, Decoder, First, Reader, Reply, ReplyBody, Request, RequestHeader, xid,
+    AuthPacket, Connect, Connected, Decoder, First, Reader, Reply, ReplyBody, Request,
+    RequestHeader, xid,
 };
 use crate::four_letter::FourLetterWord;
 use crate::task::{AttachedSession, ClientTask, QueuedRequest, TaskOutcome};
-use holdfast_core::{AuthId, Label, Secret, SessionRef};
+use holdfast_core::{AuthId, Door, Label, Secret, SessionRef, UserName};
+use holdfast_gateway::Caller;
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,16 +41,49 @@ const ACKNOWLEDGED_WITHIN: u32 = 3;
 /// A busy client's heartbeats are this fraction of the session's timeout apart: an eighth.
 const HEARTBEAT_EVERY: u32 = 8;
 
-/// Limits of session timeouts, and the password that clients need.
+/// Who the users of the server are. A check may take tens of milliseconds.
+pub trait Users: fmt::Debug + Send + Sync {
+    /// Whether clients must log in before they may do anything else.
+    fn are_required(&self) -> bool;
+
+    /// Checks a password that a client at `address` sent.
+    fn check(&self, user: &str, password: &[u8], address: IpAddr) -> LoginCheck;
+}
+
+/// What a user's name and password are worth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoginCheck {
+    /// The password is right.
+    Right(UserName),
+    /// It is not.
+    Wrong,
+    /// The server has no such user: the name is only an identity for access control lists.
+    Unknown,
+}
+
+/// Nobody has to log in.
+#[derive(Debug)]
+struct Nobody;
+
+impl Users for Nobody {
+    fn are_required(&self) -> bool {
+        false
+    }
+
+    fn check(&self, _: &str, _: &[u8], _: IpAddr) -> LoginCheck {
+        LoginCheck::Unknown
+    }
+}
+
+/// Limits of session timeouts, and who may log in.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The shortest timeout of a session.
     pub timeout_min: Duration,
     /// The longest.
     pub timeout_max: Duration,
-    /// The identity that a client must prove before it may do anything else: see [`password_id`].
-    /// `None` if no password is required.
-    pub required: Option<AuthId>,
+    /// The users of the server.
+    pub users: Arc<dyn Users>,
 }
 
 impl Default for Settings {
@@ -56,7 +91,7 @@ impl Default for Settings {
     /// death.
     fn default() -> Self {
         let (timeout_min, timeout_max) = (Duration::from_secs(1), Duration::from_secs(120));
-        Self { timeout_min, timeout_max, required: None }
+        Self { timeout_min, timeout_max, users: Arc::new(Nobody) }
     }
 }
 
@@ -114,6 +149,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Connection {
     client: ClientId,
+    /// Who the client is, as far as it has logged in.
+    caller: Caller,
     settings: Settings,
     /// The password of a new session.
     secret: Secret,
@@ -175,6 +212,7 @@ impl Connection {
         let address = auth::of_address(peer);
         Self {
             client,
+            caller: Caller::new(Door::ZooKeeper, Some(peer.to_canonical())),
             settings,
             secret,
             label: Label::parse(format!("ZooKeeper client {}", peer.to_canonical())).ok(),
@@ -193,6 +231,11 @@ impl Connection {
             heard: Duration::ZERO,
             shown_zxid: 0,
         }
+    }
+
+    /// The client's certificate names this user of the server.
+    pub fn certified(&mut self, user: UserName) {
+        self.caller = self.caller.clone().authenticated(user);
     }
 
     /// The client's id.
@@ -232,7 +275,7 @@ impl Connection {
     }
 
     fn has_proven(&self) -> bool {
-        self.settings.required.as_ref().is_none_or(|required| self.ids.contains(required))
+        self.caller.user().is_some() || !self.settings.users.are_required()
     }
 
     fn has_room(&self) -> bool {
@@ -333,9 +376,10 @@ impl Connection {
             let timeout = wish.clamp(self.settings.timeout_min, self.settings.timeout_max);
             let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
             let (secret, label) = (self.secret, self.label.take());
-            Some(ClientTask::open(client, timeout_ms, secret, label, read_only))
+            let caller = self.caller.clone();
+            Some(ClientTask::open(client, caller, timeout_ms, secret, label, read_only))
         } else {
-            ClientTask::attach(client, connect)
+            ClientTask::attach(client, self.caller.clone(), connect)
         };
         match task {
             Some(task) => {
@@ -367,10 +411,9 @@ impl Connection {
             Ok(Request::Ping) => {}
             Ok(Request::Auth(packet)) => {
                 let mut ids = self.ids.to_vec();
-                let required = self.settings.required.as_ref();
-                let known = auth::proven(&packet, &self.address)
-                    .filter(|id| auth::is_not_a_wrong_password(id, required))
-                    .is_some_and(|id| auth::add(&mut ids, id));
+                let known = self.log_in(&packet)
+                    && auth::proven(&packet, &self.address)
+                        .is_some_and(|id| auth::add(&mut ids, id));
                 let result = if known { Ok(ReplyBody::Empty) } else { Err(Code::AuthFailed) };
                 actions.push(Action::Send(Reply { xid: xid::AUTH, zxid: 0, result }.encode()));
                 if known {
@@ -395,6 +438,21 @@ impl Connection {
         }
     }
 
+    /// Logs in with the scheme `digest`, whose name may also be that of no user of the server.
+    /// Returns whether the identity may be added.
+    fn log_in(&mut self, packet: &AuthPacket) -> bool {
+        let Some((user, password)) = auth::user_and_password(packet) else { return true };
+        let Some(address) = self.caller.address() else { return true };
+        match self.settings.users.check(user, password, address) {
+            LoginCheck::Right(user) => {
+                self.caller = self.caller.clone().authenticated(user);
+                true
+            }
+            LoginCheck::Wrong => false,
+            LoginCheck::Unknown => true,
+        }
+    }
+
     /// Starts the requests that can be done together, if no task is running.
     fn start(&mut self, actions: &mut Vec<Action>) {
         let Phase::Open(speaker) = self.phase else { return };
@@ -409,7 +467,7 @@ impl Connection {
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
         self.closing |= asked.iter().any(|asked| asked.request == Ok(Request::CloseSession));
         self.running = Some(asked.len());
-        let task = ClientTask::requests(self.client, speaker, asked);
+        let task = ClientTask::requests(self.client, self.caller.clone(), speaker, asked);
         actions.push(Action::Start(Box::new(task)));
     }
 

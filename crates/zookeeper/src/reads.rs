@@ -10,6 +10,7 @@ use crate::watches::Kind;
 use holdfast_core::{
     AuthId, NodeView, PATH_BYTES_MAX, SessionId, State, is_allowed, perms, shown_acl, validate_path,
 };
+use holdfast_gateway::Caller;
 use std::sync::Arc;
 
 /// The longest reply, in bytes: about 65,000 children with names of the usual length. Building one
@@ -57,6 +58,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) state: &'a State,
     pub(crate) clients: &'a mut Clients,
     pub(crate) client: ClientId,
+    pub(crate) caller: &'a Caller,
     pub(crate) session: SessionId,
     pub(crate) ids: &'a [AuthId],
     /// For `getAllChildrenNumber`: how many znodes were counted below the path.
@@ -106,6 +108,7 @@ impl<'a> Reading<'a> {
             Request::SetWatches(set) => self.set_watches(set),
             Request::AddWatch { path, mode } => {
                 validate_path(path).map_err(|_| Code::BadArguments)?;
+                self.may_watch(path, *mode)?;
                 for half in Kind::halves(*mode) {
                     self.watch(path, true, half)?;
                 }
@@ -124,6 +127,9 @@ impl<'a> Reading<'a> {
             }
             Request::GetAllChildrenNumber { path } => {
                 self.readable(path)?;
+                if !self.caller.may_look_below(self.state, path) {
+                    return Err(Code::NoAuth);
+                }
                 Ok(ReplyBody::Number(i32::try_from(self.descendants).unwrap_or(i32::MAX)))
             }
             Request::Sync { path } => Ok(ReplyBody::Path(path.clone())),
@@ -137,6 +143,9 @@ impl<'a> Reading<'a> {
     }
 
     fn node(&self, path: &str) -> Result<NodeView<'a>, Code> {
+        if !self.caller.may_look(self.state, path) {
+            return Err(Code::NoAuth);
+        }
         self.state.node(path).ok_or(Code::NoNode)
     }
 
@@ -151,7 +160,14 @@ impl<'a> Reading<'a> {
     }
 
     fn children(&self, path: &str, left: &mut ReplyBudget) -> Result<Vec<String>, Code> {
-        left.texts(self.state.node_children(path))
+        let children = self.state.node_children(path);
+        if self.caller.may_look_below(self.state, path) {
+            return left.texts(children);
+        }
+        let parent = path.trim_end_matches('/');
+        let may_look =
+            |name: &&Arc<str>| self.caller.may_look(self.state, &format!("{parent}/{name}"));
+        left.texts(children.filter(may_look))
     }
 
     fn read(&self, op: &ReadOp, left: &mut ReplyBudget) -> Result<ReadResult, Code> {
@@ -171,6 +187,9 @@ impl<'a> Reading<'a> {
         if !wanted {
             return Ok(());
         }
+        if !self.caller.may_look(self.state, path) {
+            return Err(Code::NoAuth);
+        }
         if path.len() > PATH_BYTES_MAX {
             return Err(Code::BadArguments);
         }
@@ -186,6 +205,10 @@ impl<'a> Reading<'a> {
     fn set_watches(&mut self, set: &SetWatches) -> Result<ReplyBody, Code> {
         let seen = u64::try_from(set.zxid).unwrap_or(0);
         let state = self.state;
+        let named = set.data.iter().chain(&set.exist).chain(&set.child);
+        if named.into_iter().any(|path| !self.caller.may_look(state, path)) {
+            return Err(Code::NoAuth);
+        }
         for path in &set.data {
             let stat = state.node(path).map(|node| node.stat);
             match stat {
@@ -216,12 +239,24 @@ impl<'a> Reading<'a> {
             [(persistent, AddWatchMode::Persistent), (recursive, AddWatchMode::PersistentRecursive)]
         }) {
             for path in paths {
+                self.may_watch(path, mode)?;
                 for half in Kind::halves(mode) {
                     self.watch(path, true, half)?;
                 }
             }
         }
         Ok(ReplyBody::Empty)
+    }
+
+    fn may_watch(&self, path: &str, mode: AddWatchMode) -> Result<(), Code> {
+        let allowed = match mode {
+            AddWatchMode::Persistent => self.caller.may_look(self.state, path),
+            AddWatchMode::PersistentRecursive => {
+                self.caller.may_look(self.state, path)
+                    && self.caller.may_look_below(self.state, path)
+            }
+        };
+        if allowed { Ok(()) } else { Err(Code::NoAuth) }
     }
 
     fn push_event(&mut self, path: &str, what: WatchEventType) {

@@ -13,7 +13,7 @@ use holdfast_core::{
     Answer, AuthId, Command, Label, NodeKind, NodeOp, NodeResult, OpenSession, Refusal, Secret,
     SessionId, SessionKind, SessionRef, State, TreeCommand, TreeWrite, is_allowed, perms,
 };
-use holdfast_gateway::{Resume, Step, SubmitError, submit_error};
+use holdfast_gateway::{Caller, Resume, Step, SubmitError, submit_error};
 use holdfast_node::Reply as NodeReply;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -97,6 +97,8 @@ fn timeout_ms(ttl_ms: u64) -> u64 {
 #[derive(Debug)]
 pub struct ClientTask {
     client: ClientId,
+    /// On whose behalf it runs.
+    caller: Caller,
     work: Work,
     pub(crate) outcome: Option<TaskOutcome>,
     /// The zxid of the state at the last step.
@@ -104,39 +106,46 @@ pub struct ClientTask {
 }
 
 impl ClientTask {
-    fn new(client: ClientId, work: Work) -> Self {
-        Self { client, work, outcome: None, zxid: 0 }
+    fn new(client: ClientId, caller: Caller, work: Work) -> Self {
+        Self { client, caller, work, outcome: None, zxid: 0 }
     }
 
     pub(crate) fn open(
         client: ClientId,
+        caller: Caller,
         timeout_ms: u64,
         secret: Secret,
         label: Option<Label>,
         read_only: Option<bool>,
     ) -> Self {
-        Self::new(client, Work::Open { timeout_ms, secret, label, read_only })
+        Self::new(client, caller, Work::Open { timeout_ms, secret, label, read_only })
     }
 
     /// `None` if no session can have this id or this password.
-    pub(crate) fn attach(client: ClientId, connect: Connect) -> Option<Self> {
+    pub(crate) fn attach(client: ClientId, caller: Caller, connect: Connect) -> Option<Self> {
         let id = u64::try_from(connect.session).ok().and_then(NonZeroU64::new)?;
         let secret = Secret(connect.password.as_slice().try_into().ok()?);
         let session = SessionRef { id: SessionId(id), secret };
-        Some(Self::new(client, Work::Attach { connect, session, current: false }))
+        Some(Self::new(client, caller, Work::Attach { connect, session, current: false }))
     }
 
     pub(crate) fn requests(
         client: ClientId,
+        caller: Caller,
         speaker: AttachedSession,
         asked: Vec<QueuedRequest>,
     ) -> Self {
-        Self::new(client, Work::Requests { speaker, asked, count: Count::default() })
+        Self::new(client, caller, Work::Requests { speaker, asked, count: Count::default() })
     }
 
     /// The client that it belongs to.
     pub fn client(&self) -> ClientId {
         self.client
+    }
+
+    /// On whose behalf it runs.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Why its outcome is unknown, for the log. `None` if it is known.
@@ -255,7 +264,7 @@ impl ClientTask {
             return step;
         }
         if let Some(first) = asked.first()
-            && first.count_on(state, count)
+            && first.count_on(&self.caller, state, count)
         {
             // Other tasks have their turn before it continues.
             return Step::Read;
@@ -280,8 +289,16 @@ impl ClientTask {
                 (None, Ok(request)) => {
                     let session = speaker.session.id;
                     let (ids, events) = (&ids[..], Vec::new());
-                    let mut reading =
-                        Reading { state, clients, client, session, ids, descendants, events };
+                    let mut reading = Reading {
+                        state,
+                        clients,
+                        client,
+                        caller: &self.caller,
+                        session,
+                        ids,
+                        descendants,
+                        events,
+                    };
                     (reading.answer(&request), reading.events)
                 }
             };
@@ -311,10 +328,11 @@ impl QueuedRequest {
     /// If this is a `getAllChildrenNumber` that is allowed, counts the next batch of znodes.
     /// Returns whether there may be more. As in ZooKeeper, znodes may be created and deleted during
     /// the count.
-    fn count_on(&self, state: &State, count: &mut Count) -> bool {
+    fn count_on(&self, caller: &Caller, state: &State, count: &mut Count) -> bool {
         let Ok(Request::GetAllChildrenNumber { path }) = &self.request else { return false };
         let node = state.node(path);
-        if !node.is_some_and(|node| is_allowed(node.acl, perms::READ, &self.ids)) {
+        let allowed = node.is_some_and(|node| is_allowed(node.acl, perms::READ, &self.ids));
+        if !allowed || !caller.may_look_below(state, path) {
             return false;
         }
         let (found, last) = state.node_descendants(path, count.last.as_deref(), COUNTED_MAX);

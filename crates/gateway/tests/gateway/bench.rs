@@ -6,8 +6,8 @@ use holdfast_core::{
     Target, TicketStatus, Token, Transaction, Wait, Write, WriteOp,
 };
 use holdfast_gateway::{
-    CallId, CallOutcome, Completion, Driver, Gateway, Input, Output, Resume, SessionEvent, Sink,
-    SinkId, Step, SubmitError, Task, View,
+    CallId, CallOutcome, Caller, Completion, Driver, Gateway, Input, Output, Resume, SessionEvent,
+    Sink, SinkId, Step, SubmitError, Task, View,
 };
 use holdfast_node::{
     self as node, Boot, Cluster, Config, HardState, LEVEL, Loaded, Moment, Node, NodeId, Position,
@@ -205,7 +205,15 @@ impl Bench {
     pub(crate) fn submit(&mut self, command: Command) -> CallId {
         let call = self.next_call();
         let (request, follow) = (None, None);
-        self.handle(Input::Submit { call, reply_to: call, request, command, wait: true, follow });
+        self.handle(Input::Submit {
+            caller: Caller::NODE,
+            call,
+            reply_to: call,
+            request,
+            command,
+            wait: true,
+            follow,
+        });
         call
     }
 
@@ -245,7 +253,13 @@ impl Bench {
         let (kind, label) = (SessionKind::Client, None);
         let command =
             Command::OpenSession(OpenSession { secret: SECRET, ttl_ms: 60_000, label, kind });
-        self.handle(Input::Open { call, reply_to: call, command, sink: VirtualSink(sink) });
+        self.handle(Input::Open {
+            caller: Caller::NODE,
+            call,
+            reply_to: call,
+            command,
+            sink: VirtualSink(sink),
+        });
         self.pass(5);
         match self.outcome(call) {
             Ok(CallOutcome::Answer(Ok(Answer::SessionOpened(id)))) => {
@@ -267,7 +281,7 @@ impl Bench {
 
     pub(crate) fn start(&mut self, task: Script, block_for: Option<Duration>) -> CallId {
         let call = self.next_call();
-        self.handle(Input::Start { call, task, block_for });
+        self.handle(Input::Start { caller: Caller::NODE, call, task, block_for });
         call
     }
 }

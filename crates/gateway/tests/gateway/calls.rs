@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, WAIT, acquire, granted};
 use holdfast_core::{Answer, RequestKey, RequestRef, TicketStatus, Wait};
-use holdfast_gateway::{CallOutcome, Input, SubmitError};
+use holdfast_gateway::{CallOutcome, Caller, Input, SubmitError};
 use std::time::Duration;
 
 #[test]
@@ -122,7 +122,15 @@ fn wait_with_a_request_id_outlives_its_caller() {
     let call = bench.next_call();
     let request = Some(RequestRef::Alone(RequestKey::parse(b"0123456789abcdef").unwrap()));
     let (command, follow) = (acquire("a", WAIT), None);
-    bench.handle(Input::Submit { call, reply_to: call, request, command, wait: true, follow });
+    bench.handle(Input::Submit {
+        caller: Caller::NODE,
+        call,
+        reply_to: call,
+        request,
+        command,
+        wait: true,
+        follow,
+    });
     bench.pass(5);
     bench.abandon(call);
     bench.pass(50);
@@ -137,7 +145,15 @@ fn caller_that_does_not_wait_gets_its_place_in_line() {
     bench.take("a");
     let call = bench.next_call();
     let (request, command, follow) = (None, acquire("a", WAIT), None);
-    bench.handle(Input::Submit { call, reply_to: call, request, command, wait: false, follow });
+    bench.handle(Input::Submit {
+        caller: Caller::NODE,
+        call,
+        reply_to: call,
+        request,
+        command,
+        wait: false,
+        follow,
+    });
     bench.pass(5);
     let outcome = bench.outcome(call);
     let Ok(CallOutcome::Answer(Ok(Answer::TicketStatus(TicketStatus::Waiting { place, .. })))) =

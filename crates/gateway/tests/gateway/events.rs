@@ -6,12 +6,12 @@ use holdfast_core::{
     Acl, Command, Effect, Label, NodeEvent, NodeKind, NodeOp, Reason, Scope, Token, TreeCommand,
     TreeWrite, Wait,
 };
-use holdfast_gateway::{CallOutcome, EventQueue, Input, SessionEvent, SinkId, Step, Topic};
+use holdfast_gateway::{CallOutcome, Caller, EventQueue, Input, SessionEvent, SinkId, Step, Topic};
 
 fn subscribe(bench: &mut Bench, sink: u64, topics: &[Topic]) {
     let (call, topics) = (bench.next_call(), topics.to_vec());
     let sink = VirtualSink(sink);
-    bench.handle(Input::Subscribe { call, reply_to: call, sink, topics });
+    bench.handle(Input::Subscribe { caller: Caller::NODE, call, reply_to: call, sink, topics });
     bench.pass(50);
     assert_eq!(bench.outcome(call), Ok(CallOutcome::Subscribed));
 }
@@ -70,7 +70,15 @@ fn messages_reach_each_subscriber_once_in_order() {
 fn hold(bench: &mut Bench, sink: u64, name: &str, wait: Wait) -> Option<Token> {
     let call = bench.next_call();
     let (request, command, follow) = (None, acquire(name, wait), Some(VirtualSink(sink)));
-    bench.handle(Input::Submit { call, reply_to: call, request, command, wait: true, follow });
+    bench.handle(Input::Submit {
+        caller: Caller::NODE,
+        call,
+        reply_to: call,
+        request,
+        command,
+        wait: true,
+        follow,
+    });
     bench.pass(5);
     bench.is_completed(call).then(|| granted(bench.outcome(call)).token)
 }

@@ -2,12 +2,12 @@
 
 use crate::bench::{Bench, SECRET, VirtualSink, acquire_in, effect, granted};
 use holdfast_core::{Answer, Command, Effect, Refusal, Secret, SessionRef, TicketStatus, Token};
-use holdfast_gateway::{Attached, CallOutcome, Input, SessionEvent};
+use holdfast_gateway::{Attached, CallOutcome, Caller, Input, SessionEvent};
 use holdfast_node::Reply;
 
 fn submit_on(bench: &mut Bench, sink: u64, number: u64, command: Command) {
     let (sink, request) = (VirtualSink(sink), None);
-    bench.handle(Input::SubmitOn { sink, number, request, command });
+    bench.handle(Input::SubmitOn { caller: Caller::NODE, sink, number, request, command });
     bench.pass(5);
 }
 
@@ -96,7 +96,7 @@ fn closing_a_sink_withdraws_its_calls() {
     };
     let (sink, request) = (VirtualSink(1), None);
     let command = acquire_in(session, "a");
-    bench.handle(Input::SubmitOn { sink, number: 1, request, command });
+    bench.handle(Input::SubmitOn { caller: Caller::NODE, sink, number: 1, request, command });
     bench.pass(10);
     bench.handle(Input::Close(holdfast_gateway::SinkId(1)));
     bench.pass(200);

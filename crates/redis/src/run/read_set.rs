@@ -1,6 +1,7 @@
 //! Keys as they were read, all at the same moment.
 
-use holdfast_core::{Door, Key, KeyKind, LockName, Stamp, State};
+use holdfast_core::{Door, Key, KeyKind, LockName, Refusal, Right, Stamp, State};
+use holdfast_gateway::Caller;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a job wants to have read.
@@ -72,10 +73,12 @@ impl Listing {
         self.keys.get(self.passed..).unwrap_or_default()
     }
 
-    /// Reads one more page; returns false if it was the last.
-    pub fn more(&mut self, state: &State) -> bool {
+    /// Reads one more page of the keys that the caller may look at; returns false if it was the last.
+    pub fn more(&mut self, caller: &Caller, state: &State) -> bool {
         let page = state.keys(b"", self.after.as_ref(), PAGE);
-        self.keys.extend(page.keys.into_iter().map(|(name, kind)| {
+        let may_look =
+            |(name, _): &(LockName, KeyKind)| caller.may(state, Right::Read, name.as_bytes());
+        self.keys.extend(page.keys.into_iter().filter(may_look).map(|(name, kind)| {
             let ours = match state.key(&name) {
                 Key::Text(text) => text.door == Door::Redis && text.writable,
                 Key::Object(_) => true,
@@ -89,25 +92,31 @@ impl Listing {
 }
 
 impl ReadSet {
-    /// Reads everything that is wanted.
-    pub fn read(state: &State, wanted: &ReadRequest) -> Self {
+    /// Reads everything that is wanted, if the caller may look at it.
+    pub fn read(caller: &Caller, state: &State, wanted: &ReadRequest) -> Result<Self, Refusal> {
         let listing = wanted.listing.then(|| {
             let mut listing = Listing::begin(state);
-            while listing.more(state) {}
+            while listing.more(caller, state) {}
             listing
         });
-        Self::read_with(state, wanted, listing)
+        Self::read_with(caller, state, wanted, listing)
     }
 
     /// Like [`ReadSet::read`], but with a list of all keys that was built before.
-    pub fn read_with(state: &State, wanted: &ReadRequest, listing: Option<Listing>) -> Self {
+    pub fn read_with(
+        caller: &Caller,
+        state: &State,
+        wanted: &ReadRequest,
+        listing: Option<Listing>,
+    ) -> Result<Self, Refusal> {
+        wanted.names.iter().try_for_each(|name| caller.require(state, Right::Read, name))?;
         let key = |name: &LockName| (name.clone(), (state.key(name), state.stamp(name)));
-        Self {
+        Ok(Self {
             rounds: wanted.rounds,
             now_ms: state.now_ms(),
             keys: wanted.names.iter().map(key).collect(),
             listing,
-        }
+        })
     }
 
     /// The list of all keys, as it was built.

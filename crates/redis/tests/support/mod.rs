@@ -10,6 +10,7 @@ use holdfast_core::{
     Proof, ProposalOutcome, Refusal, Secret, SessionKind, SessionRef, State, Target, Term, Tick,
     TicketStatus, Token, Wait,
 };
+use holdfast_gateway::Caller;
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
@@ -132,7 +133,7 @@ impl Harness {
     fn run(&mut self, who: &str, job: &Job) -> Vec<Reply> {
         let mut wanted = job.wanted();
         for _ in 0..10_000 {
-            let seen = ReadSet::read(&self.state, &wanted);
+            let seen = ReadSet::read(&Caller::NODE, &self.state, &wanted).unwrap();
             match job.run(&seen, &self.node) {
                 Run::Need(more) => {
                     assert!(more != wanted, "nothing new is wanted");

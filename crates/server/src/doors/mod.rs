@@ -18,6 +18,7 @@ mod grpc;
 mod http;
 mod listener;
 mod memory;
+mod reads;
 mod redis;
 mod zookeeper;
 
@@ -25,12 +26,13 @@ pub use address::{DoorAddress, DoorAddresses};
 pub(crate) use connection_limit::{ConnectionLimit, connections_max};
 pub(crate) use listener::Listener;
 
+use crate::authentication::Authenticator;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
-use crate::password::Password;
 use crate::peers::Membership;
 use crate::serve::Boxed;
 use crate::tls::Accepting;
+use holdfast_gateway::Caller;
 use holdfast_node::NodeId;
 use std::io;
 use std::sync::Arc;
@@ -84,6 +86,14 @@ pub(crate) struct Context {
     pub(crate) engine: Engine,
     pub(crate) membership: Membership,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) authenticator: Arc<Authenticator>,
+}
+
+impl Context {
+    /// The same node, on behalf of a client.
+    pub(crate) fn for_caller(&self, caller: Caller) -> Self {
+        Self { engine: self.engine.for_caller(caller), ..self.clone() }
+    }
 }
 
 /// Everything a door is opened with.
@@ -91,8 +101,6 @@ pub(crate) struct Opening {
     pub(crate) listener: Listener,
     pub(crate) limit: ConnectionLimit,
     pub(crate) context: Context,
-    /// Required at every door; `None` means no authentication.
-    pub(crate) password: Option<Password>,
     /// Additional host names for this node.
     pub(crate) hosts: Vec<String>,
 }

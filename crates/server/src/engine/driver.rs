@@ -4,6 +4,7 @@
 use super::calls::{Completed, ReplyTo, Server};
 use super::disk::Job;
 use super::inbox::{Inbox, Post, StopReason};
+use crate::audit;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use holdfast_core::Effect;
@@ -35,6 +36,7 @@ impl Driver {
         metrics: Arc<Metrics>,
     ) -> Self {
         peers.know(node.cluster());
+        inbox.accounts.set(node.state().accounts().clone());
         let (gateway, begun) = (Gateway::new(), Instant::now());
         Self { node, gateway, inbox, disk, snapshots, peers, metrics, begun, end: None }
     }
@@ -103,6 +105,7 @@ impl Driver {
             }
             node::Output::LostTrack => {
                 self.peers.know(self.node.cluster());
+                self.inbox.accounts.set(self.node.state().accounts().clone());
                 self.gateway.lost_track(now, &self.node);
             }
             node::Output::Stop(why) => self.end = Some(StopReason::Fault(why)),
@@ -114,6 +117,13 @@ impl Driver {
         self.metrics.entries.inc();
         for effect in &effects {
             self.metrics.record(effect);
+            match effect {
+                Effect::AccessChanged(_) => {
+                    self.inbox.accounts.set(self.node.state().accounts().clone());
+                }
+                Effect::Audited(record) => audit::log(record),
+                _ => {}
+            }
         }
         self.gateway.applied(effects, now, &self.node);
     }

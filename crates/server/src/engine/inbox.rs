@@ -1,7 +1,7 @@
 //! The loop's inbox: everyone else posts here, and the loop takes everything at once.
 
 use super::calls::Server;
-use holdfast_gateway::{CallId, Channels, Input, SinkId, SubmitError};
+use holdfast_gateway::{CallId, Channels, Input, SharedAccounts, SinkId, SubmitError};
 use holdfast_node::{self as node, Node};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +49,8 @@ pub(crate) struct Inbox {
     bell: Condvar,
     /// The next call or sink id.
     next: AtomicU64,
+    /// Kept up to date by the loop, for those who authenticate clients.
+    pub(crate) accounts: SharedAccounts,
 }
 
 impl fmt::Debug for Inbox {
@@ -65,7 +67,12 @@ struct Posts {
 impl Inbox {
     pub(crate) fn new() -> Self {
         let posts = Posts { waiting: Vec::new(), closed: false };
-        Self { posts: Mutex::new(posts), bell: Condvar::new(), next: AtomicU64::new(1) }
+        Self {
+            posts: Mutex::new(posts),
+            bell: Condvar::new(),
+            next: AtomicU64::new(1),
+            accounts: SharedAccounts::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Posts> {

@@ -23,7 +23,9 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use calls::{Completed, ReplyTo, Server};
 use driver::Driver;
+use holdfast_core::{Accounts, AuditEntry, Right};
 use holdfast_core::{Answer, Command, Refusal, RequestRef, Scope, SessionRef, Token};
+use holdfast_gateway::{ApiError, Caller};
 use holdfast_gateway::{CallId, CallOutcome, Channels, Input, Sink, SubmitError, TIMEOUT, Topic};
 use holdfast_node::{self as node, Change, Node, NodeDisk, NodeId, NotChanged};
 use holdfast_storage::RealDisk;
@@ -45,6 +47,8 @@ pub(crate) const TIMEOUT_OF_THE_LOOP: Duration = TIMEOUT.saturating_add(Duration
 #[derive(Clone)]
 pub struct Engine {
     inbox: Arc<Inbox>,
+    /// On whose behalf it makes requests.
+    caller: Caller,
 }
 
 /// Starts a node's threads. The receiver resolves when the node has stopped, with the reason.
@@ -80,7 +84,36 @@ pub(crate) fn start(
 
 impl Engine {
     pub(crate) fn new(inbox: Arc<Inbox>) -> Self {
-        Self { inbox }
+        Self { inbox, caller: Caller::NODE }
+    }
+
+    /// The same engine, for requests of a client.
+    pub(crate) fn for_caller(&self, caller: Caller) -> Self {
+        Self { inbox: self.inbox.clone(), caller }
+    }
+
+    /// On whose behalf it makes requests.
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// All users and roles, as this node knows them.
+    pub(crate) fn accounts(&self) -> Arc<Accounts> {
+        self.inbox.accounts.get()
+    }
+
+    /// Records what a client did, or tried to do, that went through no command.
+    pub(crate) fn record(&self, caller: &Caller, entry: AuditEntry) {
+        let input = Input::Record { caller: caller.clone(), entry };
+        // What can't be recorded is still in the log of this process.
+        let _ = self.post(input);
+    }
+
+    /// Whether the caller may do something that concerns the whole cluster.
+    pub(crate) async fn require_admin(&self) -> Result<(), ApiError> {
+        let caller = self.caller.clone();
+        let look = move |node: &Node| caller.require_prefix(node.state(), Right::Admin, None);
+        Ok(self.peek(look).await??)
     }
 
     fn post(&self, input: Input<Server>) -> Result<(), SubmitError> {
@@ -122,7 +155,9 @@ impl Engine {
         command: Command,
     ) -> Result<Result<Answer, Refusal>, SubmitError> {
         let (wait, follow) = (false, None);
+        let caller = self.caller.clone();
         let submitted = self.call(|call, reply_to| Input::Submit {
+            caller,
             call,
             reply_to,
             request,
@@ -141,8 +176,16 @@ impl Engine {
         follow: Option<EventSink>,
     ) -> Result<(CallOutcome, Option<Undelivered>), SubmitError> {
         let (wait, follow) = (true, follow.as_ref().map(AnySink::from));
-        let submit =
-            |call, reply_to| Input::Submit { call, reply_to, request, command, wait, follow };
+        let caller = self.caller.clone();
+        let submit = |call, reply_to| Input::Submit {
+            caller,
+            call,
+            reply_to,
+            request,
+            command,
+            wait,
+            follow,
+        };
         self.call_for_long(submit).await
     }
 
@@ -162,7 +205,8 @@ impl Engine {
         sink: &EventSink,
     ) -> Result<CallOutcome, SubmitError> {
         let sink = sink.into();
-        self.call(|call, reply_to| Input::Open { call, reply_to, command, sink }).await
+        let caller = self.caller.clone();
+        self.call(|call, reply_to| Input::Open { caller, call, reply_to, command, sink }).await
     }
 
     /// Resumes a session: its events go to this sink from now on.
@@ -184,7 +228,8 @@ impl Engine {
         request: Option<RequestRef>,
         command: Command,
     ) -> Result<(), SubmitError> {
-        self.post(Input::SubmitOn { sink: sink.into(), number, request, command })
+        let (caller, sink) = (self.caller.clone(), sink.into());
+        self.post(Input::SubmitOn { caller, sink, number, request, command })
     }
 
     /// Sends a session's heartbeat; the reply arrives as an event.
@@ -208,10 +253,13 @@ impl Engine {
         &self,
         subscriber: &Subscriber,
         topics: Vec<Topic>,
-    ) -> Result<(), SubmitError> {
-        let sink = subscriber.sink().into();
-        let subscribe = |call, reply_to| Input::Subscribe { call, reply_to, sink, topics };
-        self.call(subscribe).await.map(|_| ())
+    ) -> Result<(), ApiError> {
+        let (caller, sink) = (self.caller.clone(), subscriber.sink().into());
+        let subscribe = |call, reply_to| Input::Subscribe { caller, call, reply_to, sink, topics };
+        match self.call(subscribe).await? {
+            CallOutcome::Answer(Err(refusal)) => Err(refusal.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Subscribes a listener to these topics from now on: before anything that is posted later.
@@ -250,7 +298,7 @@ impl Engine {
         &self,
         scope: Scope,
         events_max: usize,
-    ) -> Result<Subscriber, SubmitError> {
+    ) -> Result<Subscriber, ApiError> {
         let subscriber = self.subscriber(events_max, usize::MAX);
         self.subscribe(&subscriber, vec![Topic::Locks(scope)]).await?;
         Ok(subscriber)
@@ -264,7 +312,8 @@ impl Engine {
         block_for: Option<Duration>,
     ) -> Result<Pending, SubmitError> {
         let call = self.inbox.next_call();
-        self.post(Input::Start { call, task, block_for })?;
+        let caller = self.caller.clone();
+        self.post(Input::Start { caller, call, task, block_for })?;
         Ok(Pending::new(call, self.inbox.clone()))
     }
 

@@ -8,4 +8,5 @@ mod http;
 mod redis;
 mod support;
 mod tls;
+mod users;
 mod zookeeper;

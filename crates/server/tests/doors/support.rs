@@ -1,5 +1,7 @@
 //! A server in this process, and an HTTP client for it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use holdfast_server::{
     Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server, TlsFiles,
 };
@@ -142,11 +144,35 @@ impl Node {
         path: &str,
         body: Option<&str>,
     ) -> Reply {
+        let authorization = password.map(|password| format!("Bearer {password}"));
+        self.send_with(authorization, method, path, body)
+    }
+
+    /// Sends a request with the name and password of a user.
+    pub(crate) fn send_as_user(
+        &self,
+        user: &str,
+        password: &str,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+    ) -> Reply {
+        let both = STANDARD.encode(format!("{user}:{password}"));
+        self.send_with(Some(format!("Basic {both}")), method, path, body)
+    }
+
+    fn send_with(
+        &self,
+        authorization: Option<String>,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+    ) -> Reply {
         let mut request = ureq::http::Request::builder()
             .method(method)
             .uri(format!("http://127.0.0.1:{}{path}", self.port));
-        if let Some(password) = password {
-            request = request.header("authorization", format!("Bearer {password}"));
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
         }
         let answered = match body {
             Some(body) => self.agent.run(request.body(body.to_owned()).unwrap()),

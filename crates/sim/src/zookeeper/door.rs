@@ -4,7 +4,7 @@
 use crate::checks::Unacknowledged;
 use crate::host::{Host, VirtualSink};
 use crate::world::WireId;
-use holdfast_gateway::{CallId, Input, Resume, Step, Task, Topic, View};
+use holdfast_gateway::{CallId, Caller, Input, Resume, Step, Task, Topic, View};
 use holdfast_zookeeper::connection::{Connection, Message, Settings};
 use holdfast_zookeeper::task::ClientTask;
 use holdfast_zookeeper::{ClientId, Clients};
@@ -146,7 +146,7 @@ impl Host {
         let call = self.pend(Some(wire), crate::door::Kind::ZooKeeper);
         let clients = self.zookeeper.clients.clone();
         let task = crate::door::DoorTask::ZooKeeper(ZooKeeperTask { call, task, clients });
-        self.handle(Input::Start { call, task, block_for: None }, now);
+        self.handle(Input::Start { caller: Caller::NODE, call, task, block_for: None }, now);
     }
 
     /// The open connections without an acknowledged heartbeat.

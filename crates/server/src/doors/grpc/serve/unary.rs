@@ -1,13 +1,13 @@
 //! Unary calls, which need no session.
 
 use super::{Calls, session};
-use crate::doors::TICKETS_SHOWN;
 use crate::doors::grpc::{OrStatus, status};
 use crate::doors::http::serve::acquire;
 use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
+use crate::doors::{TICKETS_SHOWN, reads};
 use crate::engine::Subscriber;
 use crate::random;
-use holdfast_core::{Answer, Command, RequestRef, Secret};
+use holdfast_core::{Answer, Command, Refusal, RequestRef, Right, Secret};
 use holdfast_gateway::{ApiError, request};
 use holdfast_grpc::translate;
 use holdfast_node::Node;
@@ -159,12 +159,14 @@ impl Holdfast for Calls {
     async fn show(&self, request: Request<proto::ShowRequest>) -> UnaryResult<proto::Lock> {
         let sent = request.into_inner();
         let name = request::name(&sent.name).or_status()?;
+        let caller = self.context.engine.caller().clone();
         let look = move |node: &Node| {
             let state = node.state();
+            caller.require(state, Right::Read, &name)?;
             let view = state.lock_view(&name, TICKETS_SHOWN);
-            view.map(|view| translate::lock(&view, state.now_ms()))
+            Ok::<_, Refusal>(view.map(|view| translate::lock(&view, state.now_ms())))
         };
-        let lock = self.context.engine.look(sent.stale, look).await.or_status()?;
+        let lock = self.context.engine.look(sent.stale, look).await.or_status()?.or_status()?;
         let nobody = || proto::Lock { name: sent.name, ..proto::Lock::default() };
         Ok(Response::new(lock.unwrap_or_else(nobody)))
     }
@@ -175,9 +177,10 @@ impl Holdfast for Calls {
         let limit = request::limit(translate::unless_zero(sent.limit).map(u64::from));
         let limit = limit.or_status()?;
         request::prefix(&sent.prefix).or_status()?;
+        let caller = self.context.engine.caller().clone();
         let look = move |node: &Node| {
             let state = node.state();
-            let page = state.list(&sent.prefix, after.as_ref(), limit);
+            let page = reads::list(&caller, state, &sent.prefix, after.as_ref(), limit);
             let locks = page.locks.iter().map(|view| translate::lock(view, state.now_ms()));
             let next_after = page.next_after.as_ref().map(|name| name.as_bytes().to_vec().into());
             proto::ListReply { locks: locks.collect(), next_after }

@@ -11,9 +11,8 @@ use crate::doors::http::translate::fields::{self, SessionField};
 use crate::doors::http::translate::show;
 use crate::engine::Subscriber;
 use axum::Json;
-use axum::extract::State;
 use axum::response::sse::Event;
-use holdfast_core::{Effect, EventKind, Label, LockName, Refusal, Scope, Token};
+use holdfast_core::{Effect, EventKind, Label, LockName, Refusal, Right, Scope, Token};
 use holdfast_gateway::request;
 use holdfast_node::Node;
 use serde::Deserialize;
@@ -38,7 +37,7 @@ pub(crate) struct Campaign {
 
 /// Runs for election; responds once elected.
 pub(crate) async fn campaign(
-    State(context): State<Context>,
+    context: Context,
     connection: Connection,
     JsonBody(sent): JsonBody<Campaign>,
 ) -> Result<Json<Value>, HttpError> {
@@ -75,12 +74,16 @@ pub(crate) struct ElectionQuery {
 
 /// The current leader.
 pub(crate) async fn leader(
-    State(context): State<Context>,
+    context: Context,
     ParsedQuery(asked): ParsedQuery<ElectionQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
-    let look = move |node: &Node| leads(&name, leader_of(node, &name).as_ref());
-    Ok(Json(context.engine.look(asked.stale, look).await?))
+    let caller = context.engine.caller().clone();
+    let look = move |node: &Node| {
+        caller.require(node.state(), Right::Read, &name)?;
+        Ok::<_, Refusal>(leads(&name, leader_of(node, &name).as_ref()))
+    };
+    Ok(Json(context.engine.look(asked.stale, look).await??))
 }
 
 struct Leader {
@@ -112,7 +115,7 @@ pub(crate) struct ObserveQuery {
 
 /// Streams the leader: first the current one, then every change.
 pub(crate) async fn observe(
-    State(context): State<Context>,
+    context: Context,
     connection: Connection,
     ParsedQuery(asked): ParsedQuery<ObserveQuery>,
 ) -> Result<Events<ObserveStream>, HttpError> {

@@ -7,6 +7,7 @@ use crate::activity::Activity;
 use crate::doors::Listener;
 use crate::doors::connection_limit::{self, ConnectionLimit};
 use crate::doors::http::serve::connection::Connection;
+use crate::doors::http::serve::socket::Peer;
 use crate::sockets::ALIVE_AFTER;
 use crate::stream::Stream;
 use axum::Router;
@@ -53,6 +54,7 @@ pub(crate) async fn serve(
 struct ConnectionService {
     router: Router,
     connection: Connection,
+    peer: Peer,
 }
 
 impl<B> Service<Request<B>> for ConnectionService
@@ -69,6 +71,7 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         request.extensions_mut().insert(self.connection.clone());
+        request.extensions_mut().insert(self.peer.clone());
         self.router.call(request)
     }
 }
@@ -87,7 +90,8 @@ async fn talk(stream: Stream, router: Router, activity: Arc<Activity>, idle_time
         .max_header_list_size(HEAD_BYTES_MAX as u32);
     let shared = SharedSocket::new(stream);
     let (connection, watched) = Connection::new(activity.clone());
-    let service = TowerToHyperService::new(ConnectionService { router, connection });
+    let peer = Peer::of(shared.clone());
+    let service = TowerToHyperService::new(ConnectionService { router, connection, peer });
     let socket = TokioIo::new(Socket::new(shared.clone()));
     let mut serving = pin!(http.serve_connection(socket, service));
     let mut cut = pin!(watched.cut(&shared));

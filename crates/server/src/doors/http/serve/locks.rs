@@ -10,7 +10,6 @@ use crate::doors::http::translate::fields::{self, ModeField, SessionField, Whole
 use crate::doors::http::translate::show;
 use crate::random;
 use axum::Json;
-use axum::extract::State;
 use holdfast_core::{
     Acquire, Answer, Command, EndReason, Grant, RequestRef, Secret, TicketStatus, Token,
 };
@@ -104,7 +103,7 @@ fn over(token: Token, how: EndReason) -> ApiError {
 }
 
 pub(crate) async fn grab(
-    State(context): State<Context>,
+    context: Context,
     connection: Connection,
     JsonBody(grab): JsonBody<AcquireBody>,
 ) -> Result<Json<Value>, HttpError> {
@@ -124,7 +123,7 @@ pub(crate) struct UpgradeField {
 
 /// Turns a shared ticket into an exclusive one, with a new token, once the other readers are gone.
 pub(crate) async fn upgrade(
-    State(context): State<Context>,
+    context: Context,
     connection: Connection,
     JsonBody(sent): JsonBody<UpgradeField>,
 ) -> Result<Json<Value>, HttpError> {
@@ -146,7 +145,7 @@ pub(crate) struct TicketBody {
 
 /// Turns an exclusive ticket into a shared one; it keeps its token.
 pub(crate) async fn downgrade(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(own): JsonBody<TicketBody>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
@@ -155,7 +154,7 @@ pub(crate) async fn downgrade(
 }
 
 pub(crate) async fn release(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(own): JsonBody<TicketBody>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
@@ -164,7 +163,7 @@ pub(crate) async fn release(
 }
 
 pub(crate) async fn cancel(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(own): JsonBody<TicketBody>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
@@ -173,7 +172,7 @@ pub(crate) async fn cancel(
 }
 
 pub(crate) async fn recovered(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(own): JsonBody<TicketBody>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
@@ -193,7 +192,7 @@ pub(crate) struct Renew {
 }
 
 pub(crate) async fn renew(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(sent): JsonBody<Renew>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&sent.name, sent.fencing_token, &sent.secret)?;
@@ -212,7 +211,7 @@ pub(crate) struct NoteField {
 }
 
 pub(crate) async fn note(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(sent): JsonBody<NoteField>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&sent.name, sent.fencing_token, &sent.secret)?;
@@ -229,7 +228,7 @@ pub(crate) struct OutcomeField {
 
 /// The outcome of a request. One that has not been seen by now will never take effect.
 pub(crate) async fn outcome(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(sent): JsonBody<OutcomeField>,
 ) -> Result<Json<Value>, HttpError> {
     let key = RequestRef::Alone(request::request_key(sent.request_id.as_bytes())?);

@@ -9,16 +9,16 @@ use crate::metrics::GaugeInputs;
 use crate::peers::{MemberRequest, NO_MAJORITY, NOT_COMMITTABLE, NotDone};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use holdfast_gateway::{ApiError, Code, SubmitError, request};
+use holdfast_core::AuditAction;
+use holdfast_gateway::{ApiError, Code, SubmitError, audit_entry, request};
 use holdfast_node::{Node, NodeId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The cluster's status as this node sees it.
-pub(crate) async fn status(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
+pub(crate) async fn status(context: Context) -> Result<Json<Value>, HttpError> {
     let look = |node: &Node| {
         let members: Vec<(NodeId, bool, String)> = node
             .cluster()
@@ -67,7 +67,7 @@ pub(crate) async fn status(State(context): State<Context>) -> Result<Json<Value>
     })))
 }
 
-pub(crate) async fn list(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
+pub(crate) async fn list(context: Context) -> Result<Json<Value>, HttpError> {
     let look = |node: &Node| {
         let members = node.cluster().members().iter();
         members.map(|(id, member)| (*id, member.address.clone(), member.votes)).collect::<Vec<_>>()
@@ -97,14 +97,14 @@ pub(crate) struct NodeBody {
 }
 
 pub(crate) async fn add(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(sent): JsonBody<Address>,
 ) -> Result<Json<Value>, HttpError> {
     decide(&context, MemberRequest::Add { address: request::address(sent.address)? }).await
 }
 
 pub(crate) async fn promote(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(which): JsonBody<NodeBody>,
 ) -> Result<Json<Value>, HttpError> {
     decide(&context, MemberRequest::Promote(NodeId(which.node.0))).await
@@ -118,7 +118,7 @@ pub(crate) struct Removal {
 }
 
 pub(crate) async fn remove(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(removal): JsonBody<Removal>,
 ) -> Result<Json<Value>, HttpError> {
     let node = NodeId(removal.node.0);
@@ -131,13 +131,24 @@ pub(crate) async fn remove(
 }
 
 pub(crate) async fn transfer(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(which): JsonBody<NodeBody>,
 ) -> Result<Json<Value>, HttpError> {
     decide(&context, MemberRequest::Transfer(NodeId(which.node.0))).await
 }
 
 async fn decide(context: &Context, question: MemberRequest) -> Result<Json<Value>, HttpError> {
+    context.engine.require_admin().await?;
+    let (node, what) = match &question {
+        MemberRequest::Add { address } => (String::new(), format!("add, at {address}")),
+        MemberRequest::Promote(node) => (node.to_string(), "promote".to_owned()),
+        MemberRequest::Remove(node) => (node.to_string(), "remove".to_owned()),
+        MemberRequest::RemoveByForce(node) => (node.to_string(), "remove, with force".to_owned()),
+        MemberRequest::Transfer(node) => (node.to_string(), "transfer leadership".to_owned()),
+    };
+    if let Some(entry) = audit_entry(AuditAction::MembersChanged, node.as_bytes(), &what) {
+        context.engine.record(context.engine.caller(), entry);
+    }
     match context.membership.ask(question).await {
         Ok(node) => Ok(Json(json!({ "node": node }))),
         // The change may have been proposed, or made with the reply lost.
@@ -157,8 +168,12 @@ async fn decide(context: &Context, question: MemberRequest) -> Result<Json<Value
 }
 
 /// Streams a consistent copy of everything while the cluster keeps running.
-pub(crate) async fn backup(State(context): State<Context>) -> Result<impl IntoResponse, HttpError> {
+pub(crate) async fn backup(context: Context) -> Result<impl IntoResponse, HttpError> {
+    context.engine.require_admin().await?;
     let copy = context.engine.read(backup::StateCopy::of).await?;
+    if let Some(entry) = audit_entry(AuditAction::BackupTaken, b"", "") {
+        context.engine.record(context.engine.caller(), entry);
+    }
     let name = format!("attachment; filename=\"holdfast-{}.backup\"", copy.index());
     let head = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
@@ -168,22 +183,20 @@ pub(crate) async fn backup(State(context): State<Context>) -> Result<impl IntoRe
 }
 
 /// The node's metrics in Prometheus' text format.
-pub(crate) async fn metrics(
-    State(context): State<Context>,
-) -> Result<impl IntoResponse, HttpError> {
+pub(crate) async fn metrics(context: Context) -> Result<impl IntoResponse, HttpError> {
     let now = context.engine.peek(GaugeInputs::of).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], context.metrics.text(&now)))
 }
 
 /// Liveness: the process is running and its loop responds.
-pub(crate) async fn healthz(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
+pub(crate) async fn healthz(context: Context) -> Result<Json<Value>, HttpError> {
     context.engine.peek(|_| ()).await?;
     Ok(Json(json!({ "alive": true })))
 }
 
 /// Readiness: there is a leader, confirmed by a majority, and the disk has room.
-pub(crate) async fn readyz(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
+pub(crate) async fn readyz(context: Context) -> Result<Json<Value>, HttpError> {
     if context.engine.peek(Node::disk_is_full).await? {
         return Err(SubmitError::DiskFull.into());
     }

@@ -16,6 +16,7 @@ pub(in crate::doors) mod request_limit;
 mod root;
 mod sessions;
 mod socket;
+mod users;
 mod views;
 mod watch;
 
@@ -32,13 +33,14 @@ use std::sync::Arc;
 /// Serves until the future is dropped. Without a password, only requests for these hosts and for IP
 /// addresses are accepted.
 pub(super) async fn serve(opening: Opening) -> io::Result<()> {
-    let Opening { listener, limit, context, password, hosts } = opening;
-    let hosts = if password.is_some() { Hosts::Any } else { Hosts::these(hosts) };
+    let Opening { listener, limit, context, hosts } = opening;
+    let authenticator = context.authenticator.clone();
+    let hosts = if authenticator.shared().is_some() { Hosts::Any } else { Hosts::these(hosts) };
     let when_full = request_limit::when_full(get(members::healthz).with_state(context.clone()))
         .layer(from_fn_with_state(hosts.clone(), origin::check));
     let router = router(context)
         .layer(from_fn_with_state(Arc::<RequestLimit>::default(), request_limit::check))
-        .layer(from_fn_with_state(password, auth::check))
+        .layer(from_fn_with_state(authenticator, auth::check))
         .layer(from_fn_with_state(hosts, origin::check));
     listen::serve(listener, router, when_full, limit, listen::IDLE_TIMEOUT).await
 }
@@ -81,6 +83,18 @@ fn router(context: Context) -> Router {
         .route("/v1/members/remove", post(members::remove))
         .route("/v1/members/transfer", post(members::transfer))
         .route("/v1/backup", get(members::backup))
+        .route("/v1/whoami", get(users::whoami))
+        .route("/v1/users", get(users::list))
+        .route("/v1/users/add", post(users::add))
+        .route("/v1/users/remove", post(users::remove))
+        .route("/v1/users/set_password", post(users::set_password))
+        .route("/v1/users/set_roles", post(users::set_roles))
+        .route("/v1/users/add_token", post(users::add_token))
+        .route("/v1/users/remove_token", post(users::remove_token))
+        .route("/v1/roles", get(users::roles))
+        .route("/v1/roles/set", post(users::set_role))
+        .route("/v1/roles/remove", post(users::remove_role))
+        .route("/v1/audit", get(users::audit))
         .route("/metrics", get(members::metrics))
         .route("/healthz", get(members::healthz))
         .route("/readyz", get(members::readyz))

@@ -6,10 +6,9 @@ use crate::doors::http::codec::text;
 use crate::doors::http::translate::error_response::HttpError;
 use crate::doors::http::translate::fields::{self, WholeNumber};
 use crate::doors::http::translate::show;
-use crate::doors::{Context, TICKETS_SHOWN};
+use crate::doors::{Context, TICKETS_SHOWN, reads};
 use axum::Json;
-use axum::extract::State;
-use holdfast_core::{Answer, Event, EventKind, Label, WhyLink};
+use holdfast_core::{Answer, Event, EventKind, Label, Refusal, Right, WhyLink};
 use holdfast_gateway::ApiError;
 use holdfast_gateway::request::{self, OperatorRequest};
 use holdfast_node::Node;
@@ -38,7 +37,7 @@ fn operator(name: &str, token: Option<WholeNumber>, by: &str, reason: &str) -> O
 
 /// Asks the holders to release the lock by a deadline.
 pub(crate) async fn revoke(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(sent): JsonBody<RevokeField>,
 ) -> Result<Json<Value>, HttpError> {
     let operator = operator(&sent.name, sent.fencing_token, &sent.by, &sent.reason);
@@ -60,7 +59,7 @@ pub(crate) struct ForceField {
 
 /// Ends the holders' tickets without their consent.
 pub(crate) async fn force(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(sent): JsonBody<ForceField>,
 ) -> Result<Json<Value>, HttpError> {
     let operator = operator(&sent.name, sent.fencing_token, &sent.by, &sent.reason);
@@ -80,12 +79,17 @@ pub(crate) struct NameQuery {
 
 /// Why a lock is not free: who is waiting for whom.
 pub(crate) async fn why(
-    State(context): State<Context>,
+    context: Context,
     ParsedQuery(asked): ParsedQuery<NameQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
     let shown = show::text(name.as_bytes());
-    let why = context.engine.look(asked.stale, move |node: &Node| node.state().why(&name)).await?;
+    let caller = context.engine.caller().clone();
+    let look = move |node: &Node| {
+        caller.require(node.state(), Right::Read, &name)?;
+        Ok::<_, Refusal>(reads::why(&caller, node.state(), &name))
+    };
+    let why = context.engine.look(asked.stale, look).await??;
     let text = |label: &Option<Label>| label.as_ref().map(|label| show::text(label.as_bytes()));
     let links: Vec<Value> = why
         .links
@@ -131,16 +135,18 @@ pub(crate) struct HistoryField {
 
 /// A lock's events, newest first, as far as they are remembered.
 pub(crate) async fn history(
-    State(context): State<Context>,
+    context: Context,
     ParsedQuery(asked): ParsedQuery<HistoryField>,
 ) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
     let limit = fields::limit(asked.limit)?;
+    let caller = context.engine.caller().clone();
     let look = move |node: &Node| {
+        caller.require(node.state(), Right::Read, &name)?;
         let events: Vec<Value> = node.state().history(&name).take(limit).map(event).collect();
-        json!({ "name": show::text(name.as_bytes()), "events": events })
+        Ok::<_, Refusal>(json!({ "name": show::text(name.as_bytes()), "events": events }))
     };
-    Ok(Json(context.engine.look(asked.stale, look).await?))
+    Ok(Json(context.engine.look(asked.stale, look).await??))
 }
 
 fn event(event: &Event) -> Value {
@@ -183,12 +189,15 @@ pub(crate) struct SessionsField {
 
 /// Sessions that are alive, whether or not their client is connected right now.
 pub(crate) async fn sessions(
-    State(context): State<Context>,
+    context: Context,
     ParsedQuery(asked): ParsedQuery<SessionsField>,
 ) -> Result<Json<Value>, HttpError> {
     let after = asked.after.map(|after| request::session_id(after.0)).transpose()?;
     let limit = fields::limit(asked.limit)?;
+    let caller = context.engine.caller().clone();
     let look = move |node: &Node| {
+        // Labels of sessions belong to no name.
+        caller.require_prefix(node.state(), Right::Read, None)?;
         let sessions = node.state().sessions(after, limit, TICKETS_SHOWN);
         let full = sessions.len() == limit;
         let next_after = sessions.last().filter(|_| full).map(|session| session.id.0);
@@ -205,7 +214,7 @@ pub(crate) async fn sessions(
                 })
             })
             .collect();
-        json!({ "sessions": shown, "next_after": next_after })
+        Ok::<_, Refusal>(json!({ "sessions": shown, "next_after": next_after }))
     };
-    Ok(Json(context.engine.look(asked.stale, look).await?))
+    Ok(Json(context.engine.look(asked.stale, look).await??))
 }

@@ -8,8 +8,7 @@ use crate::doors::http::translate::error_response::HttpError;
 use crate::doors::http::translate::fields::{self, ModeField, WholeNumber};
 use crate::doors::http::translate::show;
 use axum::Json;
-use axum::extract::State;
-use holdfast_core::{Answer, Command, Fence, LockName};
+use holdfast_core::{Answer, Command, Fence, LockName, Refusal, Right};
 use holdfast_gateway::ApiError;
 use holdfast_gateway::request::{self, ModeKind};
 use holdfast_node::Node;
@@ -27,7 +26,7 @@ pub(crate) struct Put {
 
 /// Writes a value, unless a later token has been seen.
 pub(crate) async fn put(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(put): JsonBody<Put>,
 ) -> Result<Json<Value>, HttpError> {
     let (key, value) = (fields::name(&put.key)?, text::read(&put.value));
@@ -46,7 +45,7 @@ pub(crate) struct Raise {
 
 /// Shows a token to the fence without writing, as a new holder does before it reads.
 pub(crate) async fn raise(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(raise): JsonBody<Raise>,
 ) -> Result<Json<Value>, HttpError> {
     let key = fields::name(&raise.key)?;
@@ -75,12 +74,16 @@ pub(crate) struct KeyQuery {
 }
 
 pub(crate) async fn get(
-    State(context): State<Context>,
+    context: Context,
     ParsedQuery(asked): ParsedQuery<KeyQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let key = fields::name(&asked.key)?;
-    let look = move |node: &Node| shown(&key, node.state().fence(&key));
-    Ok(Json(context.engine.look(asked.stale, look).await?))
+    let caller = context.engine.caller().clone();
+    let look = move |node: &Node| {
+        caller.require(node.state(), Right::Read, &key)?;
+        Ok::<_, Refusal>(shown(&key, node.state().fence(&key)))
+    };
+    Ok(Json(context.engine.look(asked.stale, look).await??))
 }
 
 fn shown(key: &LockName, fence: Option<&Fence>) -> Value {

@@ -7,7 +7,6 @@ use crate::doors::http::translate::fields::{self, SessionField};
 use crate::doors::http::translate::show;
 use crate::random;
 use axum::Json;
-use axum::extract::State;
 use holdfast_core::{Answer, Command, Secret};
 use holdfast_gateway::ApiError;
 use holdfast_gateway::request;
@@ -22,7 +21,7 @@ pub(crate) struct Open {
 }
 
 pub(crate) async fn open(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(open): JsonBody<Open>,
 ) -> Result<Json<Value>, HttpError> {
     let secret = Secret(random::bytes());
@@ -44,7 +43,7 @@ pub(crate) struct SessionBody {
 }
 
 pub(crate) async fn heartbeat(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(which): JsonBody<SessionBody>,
 ) -> Result<Json<Value>, HttpError> {
     let session = which.session.parse()?;
@@ -53,7 +52,7 @@ pub(crate) async fn heartbeat(
 }
 
 pub(crate) async fn close(
-    State(context): State<Context>,
+    context: Context,
     JsonBody(which): JsonBody<SessionBody>,
 ) -> Result<Json<Value>, HttpError> {
     let session = which.session.parse()?;

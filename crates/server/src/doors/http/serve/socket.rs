@@ -2,10 +2,12 @@
 //! no data for too long is given up.
 
 use crate::stream::Stream;
+use holdfast_core::UserName;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -28,6 +30,27 @@ impl SharedSocket {
     /// Whether a write is waiting because the client accepts no data.
     pub(crate) fn write_is_stalled(&self) -> bool {
         self.write_is_stalled.load(Ordering::Relaxed)
+    }
+}
+
+/// The other end of a connection.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub(crate) address: Option<IpAddr>,
+    shared: Arc<SharedSocket>,
+    certified: Arc<OnceLock<Option<UserName>>>,
+}
+
+impl Peer {
+    pub(crate) fn of(shared: Arc<SharedSocket>) -> Self {
+        let address = shared.stream.peer_addr().ok().map(|address| address.ip().to_canonical());
+        Self { address, shared, certified: Arc::default() }
+    }
+
+    /// The user that its certificate names. Requests arrive only after the handshake, so this does
+    /// not change.
+    pub(crate) fn user(&self) -> Option<UserName> {
+        self.certified.get_or_init(|| self.shared.stream.certified_user()).clone()
     }
 }
 

@@ -4,9 +4,9 @@ use crate::doors::http::codec::query::ParsedQuery;
 use crate::doors::http::translate::error_response::HttpError;
 use crate::doors::http::translate::fields::{self, WholeNumber};
 use crate::doors::http::translate::show;
-use crate::doors::{Context, TICKETS_SHOWN};
+use crate::doors::{Context, TICKETS_SHOWN, reads};
 use axum::Json;
-use axum::extract::State;
+use holdfast_core::{Refusal, Right};
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,18 +20,20 @@ pub(crate) struct LockQuery {
 }
 
 pub(crate) async fn lock(
-    State(context): State<Context>,
+    context: Context,
     ParsedQuery(one): ParsedQuery<LockQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&one.name)?;
+    let caller = context.engine.caller().clone();
     let look = move |node: &Node| {
         let state = node.state();
-        match state.lock_view(&name, TICKETS_SHOWN) {
+        caller.require(state, Right::Read, &name)?;
+        Ok::<_, Refusal>(match state.lock_view(&name, TICKETS_SHOWN) {
             Some(view) => show::lock(&view, state.now_ms()),
             None => show::nobody(&name),
-        }
+        })
     };
-    Ok(Json(context.engine.look(one.stale, look).await?))
+    Ok(Json(context.engine.look(one.stale, look).await??))
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,15 +48,16 @@ pub(crate) struct ListQuery {
 }
 
 pub(crate) async fn locks(
-    State(context): State<Context>,
+    context: Context,
     ParsedQuery(asked): ParsedQuery<ListQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let after = asked.after.as_deref().map(fields::name).transpose()?;
     let limit = fields::limit(asked.limit)?;
     let prefix = fields::prefix(&asked.prefix)?;
+    let caller = context.engine.caller().clone();
     let look = move |node: &Node| {
         let state = node.state();
-        let page = state.list(&prefix, after.as_ref(), limit);
+        let page = reads::list(&caller, state, &prefix, after.as_ref(), limit);
         let locks: Vec<Value> =
             page.locks.iter().map(|view| show::lock(view, state.now_ms())).collect();
         let next = page.next_after.map(|name| show::text(name.as_bytes()));

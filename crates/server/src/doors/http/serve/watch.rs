@@ -7,7 +7,6 @@ use crate::doors::http::translate::error_response::{self, HttpError};
 use crate::doors::http::translate::fields;
 use crate::doors::http::translate::show;
 use crate::engine::{Missed, Subscriber};
-use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, KeepAliveStream, Sse};
 use holdfast_core::{Effect, Scope};
 use holdfast_gateway::ApiError;
@@ -44,7 +43,7 @@ pub(crate) struct WatchQuery {
 }
 
 pub(crate) async fn watch(
-    State(context): State<Context>,
+    context: Context,
     connection: Connection,
     ParsedQuery(asked): ParsedQuery<WatchQuery>,
 ) -> Result<Events<WatchEvents>, HttpError> {
@@ -186,5 +185,8 @@ fn event_json(effect: &Effect, now_ms: u64) -> (&'static str, Value) {
         Effect::SessionAttached { session, .. } => {
             ("session_attached", json!({ "session": session.0 }))
         }
+        // They concern no lock, so no watch matches them.
+        Effect::AccessChanged(_) => ("access_changed", json!({})),
+        Effect::Audited(record) => ("audited", json!({ "action": record.entry.action.as_str() })),
     }
 }

@@ -20,6 +20,8 @@ pub(crate) fn response(error: &ApiError) -> Response {
         code if code.may_work_later() => Some((RETRY_AFTER, "1")),
         _ => None,
     };
+    // For whoever passes the response on.
+    response.extensions_mut().insert(error.code);
     if let Some((name, value)) = more {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }

@@ -7,6 +7,7 @@ use super::door::NodeView;
 use crate::engine::Engine;
 use holdfast_core::{Command, LockName};
 use holdfast_gateway::SubmitError;
+use holdfast_node::Node;
 use holdfast_redis::resp::Reply;
 use holdfast_redis::run::{Answered, Done, Job, Listing, ReadRequest, ReadSet, Run};
 use holdfast_redis::{Error, messages};
@@ -24,6 +25,8 @@ const TRIES_MAX: usize = 100;
 /// A job that runs in the background.
 pub(super) struct Background {
     door: Arc<Door>,
+    /// On behalf of the client.
+    engine: Engine,
     job: Arc<Job>,
     /// The list of all keys, once it exists: it may be reused.
     listing: Option<Listing>,
@@ -38,10 +41,11 @@ pub(super) struct Background {
 type CallOutcome = Result<Done, Reply>;
 
 /// Runs a job, with retries.
-pub(super) async fn run(door: &Arc<Door>, job: Job) -> CallOutcome {
+pub(super) async fn run(door: &Arc<Door>, engine: &Engine, job: Job) -> CallOutcome {
     let wanted = job.wanted();
     let mut background = Background {
         door: door.clone(),
+        engine: engine.clone(),
         job: Arc::new(job),
         listing: None,
         until: Instant::now() + TIMEOUT,
@@ -134,7 +138,7 @@ impl Background {
     }
 
     fn engine(&self) -> Engine {
-        self.door.engine.clone()
+        self.engine.clone()
     }
 
     /// Reads the wanted keys from a state that has been current since the job began.
@@ -148,8 +152,10 @@ impl Background {
             self.listing = Some(self.list().await?);
         }
         let (wanted, listing) = (wanted.clone(), self.listing.take().filter(|_| wanted.listing));
-        self.within(engine.peek(move |node| ReadSet::read_with(node.state(), &wanted, listing)))
-            .await
+        let caller = engine.caller().clone();
+        let read = move |node: &Node| ReadSet::read_with(&caller, node.state(), &wanted, listing);
+        let read = self.within(engine.peek(read)).await?;
+        read.map_err(|refusal| Error::refused(&refusal))
     }
 
     /// Lists all keys, one page per turn of the loop.
@@ -157,8 +163,9 @@ impl Background {
         let engine = self.engine();
         let mut listing = self.within(engine.peek(|node| Listing::begin(node.state()))).await?;
         loop {
+            let caller = engine.caller().clone();
             let page = engine.peek(move |node| {
-                let more = listing.more(node.state());
+                let more = listing.more(&caller, node.state());
                 (listing, more)
             });
             let more;
@@ -178,9 +185,10 @@ impl Background {
         };
         let permit = permit.map_err(|_| messages::trouble(SubmitError::Stopped))?;
         let channels = self.within(self.engine().channels()).await?;
-        let (job, door) = (self.job.clone(), self.door.clone());
+        let (job, door, engine) = (self.job.clone(), self.door.clone(), self.engine.clone());
         let computing = tokio::task::spawn_blocking(move || {
-            let run = job.run(&seen, &NodeView { door: &door, channels: &channels });
+            let view = NodeView { door: &door, caller: engine.caller(), channels: &channels };
+            let run = job.run(&seen, &view);
             drop(permit);
             (run, seen)
         });

@@ -7,11 +7,11 @@ use super::waiting;
 use super::wire::{Event, OUT_BYTES, Wire};
 use super::work::Work;
 use crate::activity::Activity;
-use crate::engine::{AcquireResult, TIMEOUT_OF_THE_LOOP};
+use crate::engine::{AcquireResult, Engine, TIMEOUT_OF_THE_LOOP};
 use crate::stream::Stream;
 use bytes::Bytes;
-use holdfast_core::{EndReason, LockName, TicketStatus};
-use holdfast_gateway::{SubmitError, Topic};
+use holdfast_core::{self as core, EndReason, LockName, Refusal, Right, TicketStatus};
+use holdfast_gateway::{ApiError, Caller, Topic};
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::resp::{Decoder, Protocol, Reply, Request, encode};
@@ -30,6 +30,10 @@ const SLOTS_KEPT: usize = 64;
 /// One client's connection.
 pub(super) struct Connection {
     door: Arc<Door>,
+    /// On behalf of the client.
+    engine: Engine,
+    /// Whether the certificate of the connection has been looked at.
+    is_certified: bool,
     wire: Wire,
     client: Client,
     decoder: Decoder,
@@ -70,6 +74,8 @@ enum Next {
 
 impl Connection {
     pub(super) fn new(door: Arc<Door>, stream: Stream, activity: Arc<Activity>) -> Self {
+        let address = stream.peer_addr().ok().map(|address| address.ip().to_canonical());
+        let engine = door.engine.for_caller(Caller::new(core::Door::Redis, address));
         let client = door.add_client();
         let (work, line) = new_line(&door);
         Self {
@@ -85,6 +91,8 @@ impl Connection {
             unsent: None,
             request_since: None,
             client,
+            engine,
+            is_certified: false,
             door,
         }
     }
@@ -150,8 +158,24 @@ impl Connection {
         self.decoder.is_within() || !self.wire.buffer.is_empty()
     }
 
+    /// Logs the client in as the user that its certificate names, before its first request.
+    fn certify(&mut self) {
+        if self.wire.buffer.is_empty() || std::mem::replace(&mut self.is_certified, true) {
+            return;
+        }
+        if let Some(user) =
+            self.wire.certified_user().filter(|user| self.door.authenticator.knows(user))
+        {
+            self.engine =
+                self.door.engine.for_caller(self.engine.caller().clone().authenticated(user));
+            self.client.passed(true, None);
+            self.wire.share = self.door.share(&self.client);
+        }
+    }
+
     /// Handles all requests that have arrived.
     async fn requests(&mut self) -> io::Result<Next> {
+        self.certify();
         let mut commands = 0;
         let goes = loop {
             match self.decoder.decode(&mut self.wire.buffer, &self.client.bounds()) {
@@ -195,7 +219,7 @@ impl Connection {
                     && let Err(error) = self.subscribe().await
                 {
                     // The client would get stale messages, or none. Closing makes it reconnect.
-                    self.push_reply(&[Reply::Error(messages::not_subscribed(&error.into()))]);
+                    self.push_reply(&[Reply::Error(messages::not_subscribed(&error))]);
                     return Ok(Next::Away);
                 }
                 self.push_reply(&replies);
@@ -225,7 +249,14 @@ impl Connection {
                 }
             }
             Plan::Password { user, password, hello } => {
-                let right = self.door.accepts_password(user.as_ref(), &password);
+                // Earlier commands are still made by whoever the client was before.
+                self.finish().await?;
+                let caller = self.engine.caller().clone();
+                let logged_in = self.door.log_in(caller, user.as_ref(), &password).await;
+                let right = logged_in.is_ok();
+                if let Ok(caller) = logged_in {
+                    self.engine = self.door.engine.for_caller(caller);
+                }
                 let reply = self.client.passed(right, hello.as_ref());
                 self.wire.share = self.door.share(&self.client);
                 self.push_reply(&[reply]);
@@ -273,9 +304,9 @@ impl Connection {
     }
 
     /// Subscribes at the gateway to what the client has just subscribed to.
-    async fn subscribe(&mut self) -> Result<(), SubmitError> {
+    async fn subscribe(&mut self) -> Result<(), ApiError> {
         let topics = self.topics();
-        let engine = &self.door.engine;
+        let engine = &self.engine;
         engine.subscribe(self.wire.subscriber(engine), topics).await?;
         self.listens = self.subscriptions();
         Ok(())
@@ -287,7 +318,7 @@ impl Connection {
         if listens != self.listens {
             self.listens = listens;
             let topics = self.topics();
-            let engine = &self.door.engine;
+            let engine = &self.engine;
             engine.unsubscribe(self.wire.subscriber(engine), topics);
         }
         self.door.show(&self.client);
@@ -377,7 +408,7 @@ impl Connection {
             biased;
             // A request that has not been sent to a leader is withdrawn.
             error = self.wire.hangs_up() => return Err(error),
-            outcome = background::run(&self.door, job) => outcome,
+            outcome = background::run(&self.door, &self.engine, job) => outcome,
         };
         Ok(match outcome {
             Ok(done) => self.client.ran(done),
@@ -395,7 +426,7 @@ impl Connection {
         let mut work = work.unwrap_or_else(|| self.renew());
         work.begin(job);
         let block_for = blocks.flatten().map(Duration::from_millis);
-        let pending = match self.door.engine.start(work, block_for) {
+        let pending = match self.engine.start(work, block_for) {
             Ok(pending) => pending,
             Err(error) => {
                 self.work = Some(self.renew());
@@ -450,29 +481,31 @@ impl Connection {
     }
 
     async fn watch(&mut self, names: Vec<LockName>) -> Reply {
-        let stamps = self.door.engine.read(move |node| {
+        let caller = self.engine.caller().clone();
+        let stamps = self.engine.read(move |node| {
             let stamp = |name: LockName| {
+                caller.require(node.state(), Right::Read, &name)?;
                 let stamp = node.state().stamp(&name);
-                (name, stamp)
+                Ok::<_, Refusal>((name, stamp))
             };
-            names.into_iter().map(stamp).collect::<Vec<_>>()
+            names.into_iter().map(stamp).collect::<Result<Vec<_>, _>>()
         });
         match stamps.await {
-            Ok(stamps) => self.client.watch(stamps),
+            Ok(Ok(stamps)) => self.client.watch(stamps),
+            Ok(Err(refusal)) => Reply::Error(holdfast_redis::Error::refused(&refusal)),
             Err(error) => Reply::Error(messages::trouble(error)),
         }
     }
 
     async fn acquire(&mut self, acquiring: &Acquiring) -> io::Result<Reply> {
         self.wire.flush().await?;
-        let door = self.door.clone();
         // If the lock is taken away, the client finds out because this connection is closed.
-        let sink = self.wire.subscriber(&door.engine).sink().clone();
+        let sink = self.wire.subscriber(&self.engine).sink().clone();
         let taken = tokio::select! {
             biased;
             // Checked first: a client that has hung up must not be sent the grant.
             error = self.wire.attend(&self.client) => return Err(error),
-            taken = waiting::acquire(&door, &sink, acquiring) => taken,
+            taken = waiting::acquire(&self.engine, &sink, acquiring) => taken,
         };
         let taken = match taken {
             Ok(taken) => taken,

@@ -1,12 +1,12 @@
 //! The state that all connections of the door share.
 
+use crate::authentication::{Authenticator, LoginError};
 use crate::doors::memory::{self, Memory, Share};
 use crate::engine::Engine;
-use crate::password::Password;
 use crate::random;
 use bytes::Bytes;
-use holdfast_core::LockName;
-use holdfast_gateway::Channels;
+use holdfast_core::{LockName, Right};
+use holdfast_gateway::{Caller, Channels};
 use holdfast_redis::client::Client;
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::run::{Local, NodeFacts};
@@ -35,7 +35,7 @@ pub(super) struct Door {
     pub(super) room_for_scripts: Arc<Semaphore>,
     memory: Arc<Memory>,
     memory_before_password: Arc<Memory>,
-    password: Option<Password>,
+    pub(super) authenticator: Arc<Authenticator>,
     scripts: Scripts,
     stripes: Vec<tokio::sync::Mutex<()>>,
     hasher: RandomState,
@@ -51,7 +51,7 @@ impl Door {
     pub(super) fn new(
         engine: Engine,
         commands: Counter,
-        password: Option<Password>,
+        authenticator: Arc<Authenticator>,
         port: u16,
     ) -> Self {
         let run_id = (0..5).map(|_| format!("{:08x}", random::number() as u32)).collect();
@@ -63,7 +63,7 @@ impl Door {
             room_for_scripts: Arc::new(Semaphore::new(SCRIPTS_AT_ONCE)),
             memory: Memory::new(memory::BYTES_MAX),
             memory_before_password: Memory::new(memory::BYTES_MAX_BEFORE_PASSWORD),
-            password,
+            authenticator,
             scripts: Scripts::default(),
             stripes: (0..STRIPES).map(|_| tokio::sync::Mutex::new(())).collect(),
             hasher: RandomState::new(),
@@ -83,8 +83,10 @@ impl Door {
 
     /// Registers a new connection.
     pub(super) fn add_client(&self) -> Client {
-        let client =
-            Client::new(self.next.fetch_add(1, Ordering::Relaxed), self.password.is_some());
+        let client = Client::new(
+            self.next.fetch_add(1, Ordering::Relaxed),
+            self.authenticator.is_required(),
+        );
         self.show(&client);
         client
     }
@@ -111,10 +113,21 @@ impl Door {
         self.clients().values().map(String::as_str).collect()
     }
 
-    /// Whether these credentials are right.
-    pub(super) fn accepts_password(&self, user: Option<&Bytes>, password: &[u8]) -> bool {
-        let known = user.is_none_or(|user| user.as_ref() == b"default");
-        known && self.password.as_ref().is_none_or(|right| right.is(password))
+    /// The client with these credentials. As in Redis, `default` is the user of those who send only a
+    /// password, which may also be a bearer token.
+    pub(super) async fn log_in(
+        &self,
+        caller: Caller,
+        user: Option<&Bytes>,
+        password: &[u8],
+    ) -> Result<Caller, LoginError> {
+        match user.filter(|user| user.as_ref() != b"default") {
+            Some(user) => self.authenticator.by_password(caller, Some(user), password).await,
+            None if self.authenticator.is_required() => {
+                self.authenticator.by_token(caller, password).await
+            }
+            None => Ok(caller),
+        }
     }
 
     /// Waits until no other script with this key runs on this node.
@@ -128,6 +141,8 @@ impl Door {
 /// The door as jobs see it.
 pub(super) struct NodeView<'a> {
     pub(super) door: &'a Door,
+    /// The client.
+    pub(super) caller: &'a Caller,
     /// This node's subscriptions.
     pub(super) channels: &'a Channels,
 }
@@ -147,7 +162,9 @@ impl Local for NodeView<'_> {
     }
 
     fn channels(&self) -> Vec<(Bytes, usize)> {
-        self.channels.names()
+        let accounts = self.door.engine.accounts();
+        let may_look = |name: &[u8]| self.caller.may_in(&accounts, Right::Read, name);
+        self.channels.names().into_iter().filter(|(name, _)| may_look(name)).collect()
     }
 
     fn patterns(&self) -> usize {

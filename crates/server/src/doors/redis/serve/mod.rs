@@ -23,9 +23,9 @@ use std::sync::Arc;
 
 /// Serves until the future is dropped.
 pub(super) async fn serve(opening: Opening) -> io::Result<()> {
-    let Opening { listener, limit, context, password, .. } = opening;
+    let Opening { listener, limit, context, .. } = opening;
     let port = listener.port().unwrap_or(0);
     let commands = context.metrics.commands(super::DOOR.name);
-    let door = Arc::new(Door::new(context.engine, commands, password, port));
+    let door = Arc::new(Door::new(context.engine, commands, context.authenticator, port));
     listen::serve(listener, door, limit, listen::Timeouts::default()).await
 }

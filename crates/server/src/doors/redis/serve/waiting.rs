@@ -1,7 +1,6 @@
 //! HOLDFAST.ACQUIRE: a place in the line. The wait belongs to the connection and ends with it.
 
-use super::door::Door;
-use crate::engine::{AcquireResult, EventSink};
+use crate::engine::{AcquireResult, Engine, EventSink};
 use holdfast_core::{Command, TicketStatus};
 use holdfast_gateway::ApiError;
 use holdfast_redis::acquiring::Acquiring;
@@ -30,27 +29,27 @@ type NotServed = Reply;
 /// Waits in line for a connection until its ticket is served or its time is over. Dropping the
 /// future gives up the wait.
 pub(super) async fn acquire(
-    door: &Door,
+    engine: &Engine,
     connection: &EventSink,
     acquiring: &Acquiring,
 ) -> Result<AcquireResult, NotServed> {
     for _ in 0..TRIES_MAX {
         let sought = acquiring.clone();
-        let found = door.engine.read(move |node| sought.find(node.state())).await;
+        let found = engine.read(move |node| sought.find(node.state())).await;
         let Some(earlier) = found.map_err(|error| messages::not_acquired(&error.into()))? else {
-            return draw(door, connection, acquiring).await;
+            return draw(engine, connection, acquiring).await;
         };
         let take_over = acquiring.take_over(earlier).map_err(Reply::Error)?;
-        door.engine.unfollow(connection, earlier.token);
+        engine.unfollow(connection, earlier.token);
         // A refusal means that the ticket has been served or has ended meanwhile.
-        let asked = door.engine.submit(None, take_over).await;
+        let asked = engine.submit(None, take_over).await;
         let _refused = asked.map_err(|error| messages::not_acquired(&error.into()))?;
     }
     Err(Reply::Error(messages::CONTENDED))
 }
 
 async fn draw(
-    door: &Door,
+    engine: &Engine,
     connection: &EventSink,
     acquiring: &Acquiring,
 ) -> Result<AcquireResult, NotServed> {
@@ -59,8 +58,8 @@ async fn draw(
     let follow = Some(connection.clone());
     // Dropped when this connection ends.
     let taken: Result<AcquireResult, ApiError> = tokio::select! {
-        taken = door.engine.take(None, command, follow) => taken,
-        never = end_others(door, acquiring) => match never {},
+        taken = engine.take(None, command, follow) => taken,
+        never = end_others(engine, acquiring) => match never {},
     };
     match taken {
         Ok(taken) if matches!(taken.status(), TicketStatus::Held(_)) => Ok(taken),
@@ -81,16 +80,16 @@ async fn draw(
 /// drawn one after all: then both are in line, and nobody would release the one in front. So a
 /// retry ends the first of them, even if that is its own; its client is then told that it was taken
 /// over.
-async fn end_others(door: &Door, acquiring: &Acquiring) -> Infallible {
+async fn end_others(engine: &Engine, acquiring: &Acquiring) -> Infallible {
     for after in OTHERS_SOUGHT_AFTER.iter().filter(|_| acquiring.retry) {
         sleep(*after).await;
         let sought = acquiring.clone();
-        let found = door.engine.peek(move |node| sought.find_other(node.state())).await;
+        let found = engine.peek(move |node| sought.find_other(node.state())).await;
         if let Ok(Some(other)) = found
             && let Ok(take_over) = acquiring.take_over(other)
         {
             // If this fails, the next round tries again.
-            let _ = door.engine.submit(None, take_over).await;
+            let _ = engine.submit(None, take_over).await;
         }
     }
     pending().await

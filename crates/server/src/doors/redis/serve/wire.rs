@@ -4,6 +4,7 @@ use crate::doors::memory::Share;
 use crate::engine::{Engine, Subscriber};
 use crate::stream::Stream;
 use bytes::BytesMut;
+use holdfast_core::UserName;
 use holdfast_gateway::{Published, SessionEvent};
 use holdfast_redis::client::Client;
 use holdfast_redis::resp::{Reply, encode};
@@ -59,6 +60,11 @@ pub(super) enum Event {
 }
 
 impl Wire {
+    /// The user that the client's certificate names.
+    pub(super) fn certified_user(&self) -> Option<UserName> {
+        self.stream.certified_user()
+    }
+
     pub(super) fn new(stream: Stream, share: Share) -> Self {
         Self {
             stream,

@@ -34,8 +34,8 @@ impl Work {
 impl EngineTask for Work {
     fn resume(&mut self, view: &View<'_>, resume: Resume) -> Step {
         self.door.keys.store(view.state.keys_len(), Ordering::Relaxed);
-        let local = NodeView { door: &self.door, channels: view.channels };
-        self.task.resume(view.state, &local, resume)
+        let local = NodeView { door: &self.door, caller: view.caller, channels: view.channels };
+        self.task.resume(view, &local, resume)
     }
 
     fn finish(self: Box<Self>) {

@@ -61,6 +61,8 @@ struct ClientConnection {
     /// no incomplete one.
     within: Option<(Instant, u64)>,
     is_authenticated: bool,
+    /// Whether the certificate of the connection has been looked at.
+    is_certified: bool,
     sent: u64,
     received: u64,
 }
@@ -88,6 +90,7 @@ impl ClientConnection {
             begun: Instant::now(),
             within: None,
             is_authenticated: false,
+            is_certified: false,
             sent: 0,
             received: 0,
             door,
@@ -104,7 +107,10 @@ impl ClientConnection {
                     None => return Err(io::Error::other("it missed events")),
                 },
                 ready = self.wire.ready(reads) => match ready? {
-                    Ready::Bytes(bytes) => self.connection.receive(&bytes, Door::now()),
+                    Ready::Bytes(bytes) => {
+                        self.certify();
+                        self.connection.receive(&bytes, Door::now())
+                    }
                     Ready::Closed => return Ok(()),
                     Ready::Nothing => Vec::new(),
                 },
@@ -198,6 +204,15 @@ impl ClientConnection {
     async fn answer(&mut self, word: FourLetterWord) {
         let answer = self.door.answer(word).await;
         self.wire.push(answer.as_bytes());
+    }
+
+    /// Logs the client in as the user that its certificate names, before its first request.
+    fn certify(&mut self) {
+        if !std::mem::replace(&mut self.is_certified, true)
+            && let Some(user) = self.wire.certified_user().filter(|user| self.door.knows(user))
+        {
+            self.connection.certified(user);
+        }
     }
 
     /// Updates what others can see of this connection.

@@ -2,23 +2,27 @@
 
 use super::registry::ClientRegistry;
 use super::work::Work;
+use crate::authentication::Authenticator;
 use crate::doors::memory::{self, Memory, Share};
 use crate::engine::{Engine, Listening, Pending};
-use crate::password::Password;
 use crate::random;
 use crate::uptime::Uptime;
 use holdfast_core::{Command, Secret, SessionRef};
+use holdfast_core::{Door as CoreDoor, UserName};
+use holdfast_gateway::Caller;
 use holdfast_gateway::{SubmitError, Topic};
 use holdfast_zookeeper::ClientId;
-use holdfast_zookeeper::connection::{Connection, Settings, password_id};
+use holdfast_zookeeper::connection::{Connection, LoginCheck, Settings, Users};
 use holdfast_zookeeper::four_letter::{self, FourLetterWord, ServerInfo};
 use holdfast_zookeeper::task::ClientTask;
 use prometheus_client::metrics::counter::Counter;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::task::block_in_place;
 
 pub(super) struct Door {
     pub(super) registry: Arc<ClientRegistry>,
@@ -30,6 +34,7 @@ pub(super) struct Door {
     pub(super) received: AtomicU64,
     engine: Engine,
     listening: Listening,
+    authenticator: Arc<Authenticator>,
     settings: Settings,
     memory: Arc<Memory>,
     memory_before_password: Arc<Memory>,
@@ -37,10 +42,14 @@ pub(super) struct Door {
 }
 
 impl Door {
-    pub(super) fn new(engine: Engine, commands: Counter, password: Option<Password>) -> Self {
+    pub(super) fn new(
+        engine: Engine,
+        commands: Counter,
+        authenticator: Arc<Authenticator>,
+    ) -> Self {
         let registry = Arc::new(ClientRegistry::default());
         let listening = engine.listen(registry.clone(), vec![Topic::Znodes]);
-        let required = password.map(|password| password_id(password.as_bytes()));
+        let users = Arc::new(KnownUsers(authenticator.clone()));
         Self {
             registry,
             commands,
@@ -48,7 +57,8 @@ impl Door {
             received: AtomicU64::new(0),
             engine,
             listening,
-            settings: Settings { required, ..Settings::default() },
+            authenticator,
+            settings: Settings { users, ..Settings::default() },
             memory: Memory::new(memory::BYTES_MAX),
             memory_before_password: Memory::new(memory::BYTES_MAX_BEFORE_PASSWORD),
             next: AtomicU64::new(1),
@@ -68,14 +78,15 @@ impl Door {
 
     /// A connection's share of memory: clients that have yet to authenticate have their own budget.
     pub(super) fn share(&self, is_authenticated: bool) -> Share {
-        let before = self.settings.required.is_some() && !is_authenticated;
+        let before = self.settings.users.are_required() && !is_authenticated;
         Share::new(if before { &self.memory_before_password } else { &self.memory }.clone())
     }
 
     /// Runs a client's task on the loop's thread; it is returned through the client's queue.
     pub(super) fn start(&self, task: Box<ClientTask>) -> Result<Pending, SubmitError> {
         let registry = self.registry.clone();
-        self.engine.start(Box::new(Work { registry, task }), None)
+        let engine = self.engine.for_caller(task.caller().clone());
+        engine.start(Box::new(Work { registry, task }), None)
     }
 
     /// Sends the cluster a heartbeat of a client's session; the reply comes through the client's
@@ -86,6 +97,11 @@ impl Door {
         session: SessionRef,
     ) -> Result<(), SubmitError> {
         self.engine.heartbeat_to(&self.listening, client.0, session)
+    }
+
+    /// Whether there is such a user.
+    pub(super) fn knows(&self, user: &UserName) -> bool {
+        self.authenticator.knows(user)
     }
 
     /// Ends a session that nobody can use.
@@ -103,7 +119,7 @@ impl Door {
     /// The answer to a four-letter word. If there is a password, only the words that health checks
     /// need are answered, because a word can't carry the password.
     pub(super) async fn answer(&self, word: FourLetterWord) -> String {
-        if self.settings.required.is_some()
+        if self.settings.users.are_required()
             && !matches!(word, FourLetterWord::Ruok | FourLetterWord::Isro)
         {
             return four_letter::refused(word);
@@ -137,5 +153,40 @@ impl Door {
         // If the loop has ended, nothing is served.
         let Ok((mode, serving, zxid, nodes, sessions)) = look.await else { return info };
         ServerInfo { mode, serving, zxid, nodes, sessions, ..info }
+    }
+}
+
+/// The users of the cluster, as a connection checks them.
+struct KnownUsers(Arc<Authenticator>);
+
+impl fmt::Debug for KnownUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KnownUsers")
+    }
+}
+
+impl Users for KnownUsers {
+    fn are_required(&self) -> bool {
+        self.0.is_required()
+    }
+
+    /// Hashing the password takes a while: meanwhile, other connections are served by other threads.
+    fn check(&self, user: &str, password: &[u8], address: IpAddr) -> LoginCheck {
+        let name = UserName::parse(user).ok().filter(|name| self.0.knows(name));
+        let Some(name) = name else { return LoginCheck::Unknown };
+        match self.0.check_quickly(&name, password) {
+            Some(true) => return LoginCheck::Right(name),
+            Some(false) => {
+                self.0.note_failure(CoreDoor::ZooKeeper, address, user);
+                return LoginCheck::Wrong;
+            }
+            None => {}
+        }
+        let caller = Caller::new(CoreDoor::ZooKeeper, Some(address));
+        let checking = self.0.by_password(caller, Some(user.as_bytes()), password);
+        match block_in_place(|| Handle::current().block_on(checking)) {
+            Ok(_) => LoginCheck::Right(name),
+            Err(_) => LoginCheck::Wrong,
+        }
     }
 }

@@ -53,6 +53,7 @@ pub(super) async fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authentication::Authenticator;
     use crate::data::{DataDir, First};
     use crate::metrics::DoorMetrics;
     use crate::node::RunningNode;
@@ -88,8 +89,9 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let password = password.map(|password| Password::parse(password).unwrap());
+            let users = Arc::new(Authenticator::new(password, running.engine.clone()));
             let commands = running.metrics.commands("zookeeper");
-            let door = Door::new(running.engine.clone(), commands, password);
+            let door = Door::new(running.engine.clone(), commands, users);
             let limit = ConnectionLimit { connections_max, metrics: metrics.clone() };
             tokio::spawn(serve(listener.into(), Arc::new(door), limit, timeouts));
             Self { address, running, metrics, _folder: folder }

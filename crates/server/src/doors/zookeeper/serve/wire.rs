@@ -2,6 +2,7 @@
 
 use crate::doors::memory::Share;
 use crate::stream::Stream;
+use holdfast_core::UserName;
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::time::Instant;
@@ -38,6 +39,11 @@ pub(super) enum Ready {
 }
 
 impl Wire {
+    /// The user that the client's certificate names.
+    pub(super) fn certified_user(&self) -> Option<UserName> {
+        self.stream.certified_user()
+    }
+
     pub(super) fn new(stream: Stream, share: Share) -> Self {
         Self { stream, out: Vec::new(), written: 0, taken_at: Instant::now(), share }
     }
