@@ -2,6 +2,8 @@
 
 use crate::exit::{Exit, Problem};
 use crate::tls_flags::TlsFlags;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::io::Read;
 use std::time::Duration;
@@ -29,7 +31,8 @@ pub(crate) struct Http {
     /// One for each of `servers`.
     agents: Vec<Agent>,
     servers: Vec<String>,
-    password: Option<String>,
+    /// The value of the header `Authorization`.
+    authorization: String,
     /// Timeout for calls that don't wait.
     timeout: Duration,
     tls: TlsFlags,
@@ -50,6 +53,7 @@ struct Reply {
 impl Http {
     pub(crate) fn new(
         servers: Vec<String>,
+        user: Option<String>,
         password: Option<String>,
         tls: TlsFlags,
     ) -> Result<Self, Problem> {
@@ -61,7 +65,12 @@ impl Http {
             tls.agent(config, server)
         };
         let agents = servers.iter().map(agent).collect::<Result<_, _>>()?;
-        Ok(Self { agents, servers, password, tls, timeout: TIMEOUT })
+        let password = password.unwrap_or_default();
+        let authorization = match user {
+            Some(user) => format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))),
+            None => format!("Bearer {password}"),
+        };
+        Ok(Self { agents, servers, authorization, tls, timeout: TIMEOUT })
     }
 
     /// Every server, as it must be requested and with the agent for it.
@@ -94,7 +103,7 @@ impl Http {
                 request = request.query(*key, *value);
             }
             let request = request.config().timeout_global(Some(timeout)).build();
-            request.header("authorization", self.bearer()).call()
+            request.header("authorization", &self.authorization).call()
         })
     }
 
@@ -120,7 +129,7 @@ impl Http {
         self.each(wait, |server, timeout| {
             let request = server.agent.post(format!("{}{path}", server.url));
             let request = request.config().timeout_global(Some(timeout)).build();
-            let request = request.header("authorization", self.bearer());
+            let request = request.header("authorization", &self.authorization);
             request.content_type("application/json").send(body.to_string())
         })
     }
@@ -140,7 +149,7 @@ impl Http {
             // With other servers to try, one that hangs is given up sooner.
             let head = if self.servers.len() > 1 { self.timeout / 3 } else { self.timeout };
             let request = request.config().timeout_recv_response(Some(head)).build();
-            match request.header("authorization", self.bearer()).call() {
+            match request.header("authorization", &self.authorization).call() {
                 Ok(response) if response.status() == 200 => {
                     return Ok(response.into_body().into_reader());
                 }
@@ -153,10 +162,6 @@ impl Http {
             }
         }
         Err(self.failed(&failed))
-    }
-
-    fn bearer(&self) -> String {
-        format!("Bearer {}", self.password.as_deref().unwrap_or_default())
     }
 
     /// Tries one server after the other. With several, each gets a short timeout at first; only if
@@ -231,7 +236,7 @@ pub(crate) fn hint<'a>(code: &str, said: &'a str) -> &'a str {
     match code {
         "not_acquired" => "use --wait 30s to wait in line, or try later",
         "unauthenticated" | "Unauthenticated" => {
-            "use --password-file FILE, or set HOLDFAST_PASSWORD_FILE"
+            "use --password-file FILE (and --user NAME), or set HOLDFAST_PASSWORD_FILE"
         }
         "not_held" => "`holdfast show NAME` shows who holds it",
         "not_owner" => "use --token and --secret as `holdfast acquire` printed them",

@@ -109,6 +109,12 @@ enum Command {
     Status(commands::status::Status),
     /// Change the members of the cluster
     Members(commands::members::Members),
+    /// Manage users: who may log in
+    Users(commands::users::Users),
+    /// Manage roles: who may do what
+    Roles(commands::users::Roles),
+    /// Show who did what
+    Audit(commands::users::Audit),
     /// Watch the cluster, live
     Top(top::Top),
     /// Measure a running cluster
@@ -161,6 +167,9 @@ impl Command {
             Self::Register(register) => return register.run(),
             Self::Status(status) => return status.run(),
             Self::Members(members) => return members.run(),
+            Self::Users(users) => return users.run(),
+            Self::Roles(roles) => return roles.run(),
+            Self::Audit(audit) => return audit.run(),
             Self::Top(top) => return top.run(),
             Self::Bench(bench) => return bench.run(),
             Self::Backup(backup) => return backup.run(),

@@ -30,7 +30,10 @@ pub(crate) struct ServerFlags {
         help_heading = "Server"
     )]
     server: Vec<String>,
-    /// A file whose first line is the password of the cluster
+    /// The user to log in as. Default: the password is that of the cluster, or a token
+    #[arg(long, value_name = "NAME", env = "HOLDFAST_USER", help_heading = "Server")]
+    user: Option<String>,
+    /// A file whose first line is the user's password, the cluster's password, or a token
     #[arg(long, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE", help_heading = "Server")]
     password_file: Option<PathBuf>,
     #[command(flatten)]
@@ -41,6 +44,11 @@ impl ServerFlags {
     /// In the format of HOLDFAST_SERVER.
     pub(crate) fn words(&self) -> String {
         self.server.join(",")
+    }
+
+    /// The user to log in as.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
     }
 
     /// The password file's absolute path, for a process with another working directory.
@@ -78,7 +86,7 @@ impl ServerFlags {
 
     /// For single requests.
     pub(crate) fn http(&self) -> Result<Http, Problem> {
-        Http::new(self.server.clone(), self.password()?, self.tls.clone())
+        Http::new(self.server.clone(), self.user.clone(), self.password()?, self.tls.clone())
     }
 
     /// Opens a session with the native client.
@@ -90,6 +98,9 @@ impl ServerFlags {
         let mut builder = holdfast_client::Client::builder().session_ttl(ttl).label(label);
         if let Some(password) = self.password()? {
             builder = builder.password(password);
+        }
+        if let Some(user) = &self.user {
+            builder = builder.user(user);
         }
         builder = self.tls.client(builder)?;
         builder.timeout(TIMEOUT).connect(&self.server).await.map_err(problem)

@@ -6,6 +6,8 @@ use crate::driver::Setup;
 use crate::error::{Error, check_size};
 use crate::servers::IntoServers;
 use crate::status::with_causes;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
@@ -47,6 +49,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 pub struct Builder {
     ttl: Duration,
     label: Option<String>,
+    user: Option<String>,
     password: Option<String>,
     timeout: Duration,
     tickets_max: usize,
@@ -66,6 +69,7 @@ impl Builder {
         Self {
             ttl: SESSION_TTL,
             label: None,
+            user: None,
             password: None,
             timeout: TIMEOUT,
             tickets_max: TICKETS_MAX,
@@ -88,7 +92,14 @@ impl Builder {
         self
     }
 
-    /// The password of the cluster.
+    /// The user to log in as. Default: the password is that of the cluster, or a token.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// The password of the user; without a user, the password of the cluster or a token.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
@@ -152,7 +163,7 @@ impl Builder {
             servers,
             ttl: self.ttl,
             label: Some(Bytes::from(label)),
-            password: self.password.as_deref().map(bearer).transpose()?,
+            authorization: authorization(self.user.as_deref(), self.password.as_deref())?,
             timeout: self.timeout,
         };
         Client::open(setup, self.tickets_max).await
@@ -228,11 +239,23 @@ fn own_label() -> String {
     format!("{}:{}", host.nodename().to_string_lossy(), std::process::id())
 }
 
-fn bearer(password: &str) -> Result<MetadataValue<Ascii>, Error> {
-    let mut value: MetadataValue<Ascii> = format!("Bearer {password}").parse().map_err(|_| {
+/// The value of the metadata `authorization`; `None` if there is nothing to prove.
+fn authorization(
+    user: Option<&str>,
+    password: Option<&str>,
+) -> Result<Option<MetadataValue<Ascii>>, Error> {
+    let value = match (user, password) {
+        (None, None) => return Ok(None),
+        (None, Some(password)) => format!("Bearer {password}"),
+        (Some(user), password) => {
+            let both = format!("{user}:{}", password.unwrap_or_default());
+            format!("Basic {}", STANDARD.encode(both))
+        }
+    };
+    let mut value: MetadataValue<Ascii> = value.parse().map_err(|_| {
         let message = "the password has characters that can't be sent";
         Error::local(ErrorCode::BadRequest, message, "use ASCII letters, digits and punctuation")
     })?;
     value.set_sensitive(true);
-    Ok(value)
+    Ok(Some(value))
 }

@@ -32,7 +32,7 @@ pub(crate) type Server = HoldfastClient<Channel>;
 #[derive(Debug)]
 pub(crate) struct Calls {
     servers: Vec<Channel>,
-    password: Option<MetadataValue<Ascii>>,
+    authorization: Option<MetadataValue<Ascii>>,
     timeout: Duration,
     /// The server that answered last.
     best: AtomicUsize,
@@ -42,7 +42,7 @@ impl Calls {
     pub(crate) fn new(setup: &Setup) -> Self {
         Self {
             servers: setup.servers.iter().map(Endpoint::connect_lazy).collect(),
-            password: setup.password.clone(),
+            authorization: setup.authorization.clone(),
             timeout: setup.timeout,
             best: AtomicUsize::new(0),
         }
@@ -109,8 +109,8 @@ impl Calls {
 
     fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
-        if let Some(password) = &self.password {
-            request.metadata_mut().insert("authorization", password.clone());
+        if let Some(authorization) = &self.authorization {
+            request.metadata_mut().insert("authorization", authorization.clone());
         }
         request
     }

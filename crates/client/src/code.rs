@@ -65,6 +65,8 @@ codes! {
     AlreadyHeld = "already_held",
     /// This client has acquired the lock more than once, so its mode can't be changed.
     Reentered = "reentered",
+    /// The user has no right to do this.
+    Forbidden = "forbidden",
     /// The password is missing or wrong.
     Unauthenticated = "unauthenticated",
     /// A field is out of range; the message says which.

@@ -15,6 +15,7 @@ pub(crate) mod sessions;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod ticket;
+pub(crate) mod users;
 pub(crate) mod watch;
 pub(crate) mod why;
 

@@ -54,6 +54,9 @@ pub(super) fn native(
         (ON, None),
         (NEEDS_RECOVERY, Some(if guard.needs_recovery() { "1" } else { "" }.into())),
     ];
+    if let Some(user) = server.user() {
+        variables.push(("HOLDFAST_USER", Some(user.into())));
+    }
     if let Some(file) = server.password_file() {
         variables.push(("HOLDFAST_PASSWORD_FILE", Some(file.into())));
     }

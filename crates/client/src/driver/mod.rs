@@ -40,7 +40,7 @@ pub(crate) struct Setup {
     pub(crate) servers: Vec<Endpoint>,
     pub(crate) ttl: Duration,
     pub(crate) label: Option<Bytes>,
-    pub(crate) password: Option<MetadataValue<Ascii>>,
+    pub(crate) authorization: Option<MetadataValue<Ascii>>,
     pub(crate) timeout: Duration,
 }
 
@@ -137,7 +137,7 @@ impl Driver {
         Self {
             session: SessionState::new(config, clock::now()),
             callers: Callers::new(handles),
-            network: Network::new(setup.servers, setup.password, sender.clone()),
+            network: Network::new(setup.servers, setup.authorization, sender.clone()),
             watches: Watches::new(calls, sender),
             orders: Some(orders),
             handles_gone: false,

@@ -39,7 +39,7 @@ pub(super) enum Event {
 
 pub(super) struct Network {
     servers: Vec<Endpoint>,
-    password: Option<MetadataValue<Ascii>>,
+    authorization: Option<MetadataValue<Ascii>>,
     events: mpsc::Sender<Event>,
     connections: Vec<Connection>,
     streams: Vec<Stream>,
@@ -69,10 +69,10 @@ struct Stream {
 impl Network {
     pub(super) fn new(
         servers: Vec<Endpoint>,
-        password: Option<MetadataValue<Ascii>>,
+        authorization: Option<MetadataValue<Ascii>>,
         events: mpsc::Sender<Event>,
     ) -> Self {
-        Self { servers, password, events, connections: Vec::new(), streams: Vec::new() }
+        Self { servers, authorization, events, connections: Vec::new(), streams: Vec::new() }
     }
 
     pub(super) fn connect(&mut self, id: ConnectionId, server: usize) {
@@ -95,8 +95,8 @@ impl Network {
 
     fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        if let Some(password) = &self.password {
-            request.metadata_mut().insert("authorization", password.clone());
+        if let Some(authorization) = &self.authorization {
+            request.metadata_mut().insert("authorization", authorization.clone());
         }
         request
     }
@@ -134,10 +134,10 @@ impl Network {
     }
 
     pub(super) fn query(&mut self, id: ConnectionId, query: QueryId, what: Query) {
-        let (events, password) = (self.events.clone(), self.request(()).into_parts().0);
+        let (events, metadata) = (self.events.clone(), self.request(()).into_parts().0);
         let Some((connection, mut client)) = self.connection(id) else { return };
         let task = tokio::spawn(async move {
-            let (metadata, extensions) = (password, tonic::Extensions::default());
+            let (metadata, extensions) = (metadata, tonic::Extensions::default());
             let reply = match what {
                 Query::Show(name) => {
                     let show = ShowRequest { name, stale: false };

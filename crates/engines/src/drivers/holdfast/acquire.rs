@@ -35,6 +35,9 @@ pub(super) async fn connect(servers: &Servers) -> Result<Client, Error> {
     if let Some(password) = &servers.password {
         builder = builder.password(password);
     }
+    if let Some(user) = &servers.user {
+        builder = builder.user(user);
+    }
     if let Some(Tls { files, server_name }) = &servers.tls {
         if let Some(ca) = &files.ca {
             builder = builder.ca_certificate(ca);

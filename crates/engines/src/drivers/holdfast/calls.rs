@@ -4,6 +4,8 @@
 use super::{Servers, Tls};
 use crate::driver::within;
 use crate::error::Error;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use holdfast_proto::v1 as proto;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
@@ -19,7 +21,7 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 
 pub(super) struct Calls {
     servers: Vec<(String, Channel)>,
-    password: Option<MetadataValue<Ascii>>,
+    authorization: Option<MetadataValue<Ascii>>,
     timeout: Duration,
     /// The server that answered last.
     best: AtomicUsize,
@@ -28,7 +30,7 @@ pub(super) struct Calls {
 impl Calls {
     /// Connects on first use.
     pub(super) fn new(servers: &Servers) -> Result<Self, Error> {
-        let Servers { addresses, password, tls, timeout } = servers;
+        let Servers { addresses, user, password, tls, timeout } = servers;
         let tls = tls.as_ref().map(|Tls { files, server_name }| match server_name {
             Some(name) => files.config().domain_name(name),
             None => files.config(),
@@ -43,14 +45,18 @@ impl Calls {
             };
             Ok((address.clone(), endpoint.connect_lazy()))
         };
-        let bearer = |password: &String| {
+        let authorization = |password: &String| {
             let why = "the password has control characters, which can't be sent";
-            let bearer: Result<MetadataValue<Ascii>, _> = format!("Bearer {password}").parse();
-            bearer.map_err(|_| Error::BadUrl(why.to_owned()))
+            let value = match user {
+                Some(user) => format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))),
+                None => format!("Bearer {password}"),
+            };
+            let value: Result<MetadataValue<Ascii>, _> = value.parse();
+            value.map_err(|_| Error::BadUrl(why.to_owned()))
         };
         Ok(Self {
             servers: addresses.iter().map(connect).collect::<Result<_, Error>>()?,
-            password: password.as_ref().map(bearer).transpose()?,
+            authorization: password.as_ref().map(authorization).transpose()?,
             timeout: *timeout,
             best: AtomicUsize::new(0),
         })
@@ -102,8 +108,8 @@ impl Calls {
             let best = self.best.load(Ordering::Relaxed);
             let Some((name, channel)) = self.servers.get(best % self.servers.len()) else { break };
             let mut request = Request::new(message.clone());
-            if let Some(password) = &self.password {
-                request.metadata_mut().insert("authorization", password.clone());
+            if let Some(authorization) = &self.authorization {
+                request.metadata_mut().insert("authorization", authorization.clone());
             }
             let limit = until.saturating_duration_since(Instant::now()).min(ATTEMPT);
             let call = call(HoldfastClient::new(channel.clone()), request);

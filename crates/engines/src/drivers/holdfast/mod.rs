@@ -51,6 +51,8 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
 struct Servers {
     /// `http://host:port` or `https://host:port`, at least one.
     addresses: Vec<String>,
+    /// The user to log in as; `None` if the password is that of the cluster, or a token.
+    user: Option<String>,
     password: Option<String>,
     /// `None` for plain connections.
     tls: Option<Tls>,
@@ -82,14 +84,18 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     }
     let scheme = if encrypted { "https" } else { "http" };
     let tls = |files| Tls { files, server_name: url.option(SERVER_NAME_OPTION).map(str::to_owned) };
-    // Holdfast has no users, so `holdfast://PASSWORD@host` can only mean the password.
-    let password = url.password.clone().or_else(|| url.user.clone());
+    // `holdfast://PASSWORD@host` can only mean the password, which may also be a token.
+    let (user, password) = match (url.user.clone(), url.password.clone()) {
+        (Some(user), Some(password)) if !user.is_empty() => (Some(user), Some(password)),
+        (user, password) => (None, password.or(user)),
+    };
     let servers = Servers {
         addresses: url
             .hosts
             .iter()
             .map(|host| format!("{scheme}://{}", host.authority(PORT)))
             .collect(),
+        user,
         password: url.option(PASSWORD_OPTION).map(str::to_owned).or(password),
         tls: encrypted.then(|| TlsFiles::read(url, TLS_OPTIONS)).transpose()?.map(tls),
         timeout,
