@@ -36,6 +36,7 @@ mod readme;
 mod redis_door;
 mod redis_recorded;
 mod restore;
+mod security_guide;
 mod settings;
 mod stopped_leader;
 mod strangers;
