@@ -174,8 +174,12 @@ impl Caller {
 
     /// Whether the caller may subscribe to all of these: it needs the right to read every name that it
     /// would hear of, or channel.
-    pub(crate) fn check_topics(&self, state: &State, topics: &[Topic]) -> Result<(), Refusal> {
-        topics.iter().try_for_each(|topic| match topic {
+    pub(crate) fn check_topics<'a>(
+        &self,
+        state: &State,
+        topics: impl IntoIterator<Item = &'a Topic>,
+    ) -> Result<(), Refusal> {
+        topics.into_iter().try_for_each(|topic| match topic {
             Topic::Locks(Scope::Name(name)) => self.require(state, Right::Read, name),
             Topic::Locks(Scope::Prefix(prefix)) => {
                 self.require_prefix(state, Right::Read, prefix.as_ref())

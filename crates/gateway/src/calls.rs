@@ -74,6 +74,7 @@ pub(crate) enum Kind<D: Driver> {
         session: SessionRef,
     },
     Subscribe {
+        caller: Caller,
         reply_to: ReplyTo<D>,
         sink: D::Sink,
         topics: Vec<Topic>,
@@ -227,9 +228,9 @@ impl<D: Driver> Gateway<D> {
                 }
             },
             Kind::Subscribe { reply_to: ReplyTo::Nobody, .. } => {}
-            Kind::Subscribe { reply_to, sink, topics } => {
+            Kind::Subscribe { caller, reply_to, sink, topics } => {
                 let completion = match reply {
-                    Reply::Current if self.events.subscribe(&sink, topics) => {
+                    Reply::Current if self.events.subscribe(&sink, Some(caller), topics) => {
                         CallOutcome::Subscribed.into()
                     }
                     Reply::Current => SubmitError::QueueFull.into(),

@@ -1,12 +1,13 @@
 //! Which sink receives what: the sinks of sessions, and the topics that sinks subscribe to.
 
+use crate::Caller;
 use crate::glob;
 use crate::index::Index;
 use crate::io::{Driver, Output, Published, SessionEvent, Sink, SinkId};
 use bytes::Bytes;
 use holdfast_core::{
-    Answer, Channel, Effect, EndReason, Ended, Message, Scope, SessionId, TicketStatus, Token,
-    Watches,
+    Answer, Channel, Effect, EndReason, Ended, Message, Scope, SessionId, State, TicketStatus,
+    Token, Watches,
 };
 use holdfast_node::Reply;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -89,6 +90,8 @@ struct Subscriber<S> {
     sink: S,
     session: Option<SessionId>,
     topics: BTreeSet<Topic>,
+    /// Who subscribed to them; `None` for a door's own subscription.
+    caller: Option<Caller>,
     followed: VecDeque<Token>,
 }
 
@@ -176,7 +179,8 @@ impl<D: Driver> Events<D> {
         let id = sink.id();
         if self.subscribers.get(&id).is_none() {
             let (topics, followed) = Default::default();
-            let new = Subscriber { sink: sink.clone(), session: None, topics, followed };
+            let new =
+                Subscriber { sink: sink.clone(), session: None, topics, caller: None, followed };
             self.subscribers.insert(id, new);
         }
         #[expect(clippy::unwrap_used, reason = "it was put there just now")]
@@ -201,8 +205,14 @@ impl<D: Driver> Events<D> {
     }
 
     /// Replaces a sink's topics; returns false if there is no room for them.
-    pub(crate) fn subscribe(&mut self, sink: &D::Sink, topics: Vec<Topic>) -> bool {
+    pub(crate) fn subscribe(
+        &mut self,
+        sink: &D::Sink,
+        caller: Option<Caller>,
+        topics: Vec<Topic>,
+    ) -> bool {
         let id = sink.id();
+        self.subscriber(sink).caller = caller;
         let before = std::mem::take(&mut self.subscriber(sink).topics);
         let watched = before.iter().any(|topic| matches!(topic, Topic::Locks(_)));
         for topic in &before {
@@ -233,6 +243,25 @@ impl<D: Driver> Events<D> {
         });
         self.subscriber(sink).topics = topics;
         added
+    }
+
+    /// Users or roles have changed: whoever may no longer receive what it subscribed to is notified
+    /// that it lost track, or disconnected.
+    pub(crate) fn recheck(&mut self, state: &State, out: &mut Vec<Output<D>>) {
+        for id in self.subscribers.keys() {
+            let Some(subscriber) = self.subscribers.get(&id) else { continue };
+            let Some(caller) = &subscriber.caller else { continue };
+            if caller.check_topics(state, &subscriber.topics).is_ok() {
+                continue;
+            }
+            if subscriber.must_end() {
+                out.push(Output::Close(subscriber.sink.clone()));
+            }
+            if subscriber.watches() {
+                out.push(Output::Event(subscriber.sink.clone(), SessionEvent::LostTrack));
+            }
+            self.keep_topics(id, &[]);
+        }
     }
 
     /// Removes all topics of a sink except these.

@@ -247,11 +247,11 @@ impl<D: Driver> Gateway<D> {
                     return self.refuse(reply_to, refusal);
                 }
                 let reply_to = ReplyTo::One(reply_to);
-                let ask = self.ask(call, now, Kind::Subscribe { reply_to, sink, topics });
+                let ask = self.ask(call, now, Kind::Subscribe { caller, reply_to, sink, topics });
                 self.node_inputs.push(node::Input::Read(ask));
             }
             Input::Listen { sink, topics } => {
-                self.events.subscribe(&sink, topics);
+                self.events.subscribe(&sink, None, topics);
             }
             Input::Unsubscribe { sink, left } => self.events.keep_topics(sink, &left),
             Input::Unfollow { sink, token } => self.events.unfollow(token, sink),
@@ -411,6 +411,9 @@ impl<D: Driver> Gateway<D> {
                         let outcome = CallOutcome::Ended(Box::new(ended.clone()));
                         self.complete_wait(waiter, outcome.into());
                     }
+                }
+                Effect::AccessChanged(_) => {
+                    self.events.recheck(node.state(), &mut self.outputs);
                 }
                 Effect::ObjectChanged { name, now: Some(kind), .. } if !self.blocked.is_empty() => {
                     self.stirred.push((name.clone(), *kind));

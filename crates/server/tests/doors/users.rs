@@ -198,6 +198,18 @@ fn changes_take_effect_for_connections_that_are_open() {
     reply.fails(401, "unauthenticated");
 }
 
+/// A watch outlived the rights that it was begun with.
+#[test]
+fn watches_end_with_the_right_to_them() {
+    let node = node_with_users();
+    let mut redis = redis(&node, "ana");
+    assert!(redis.ask("SUBSCRIBE jobs/1").contains("subscribe"));
+    let mut other = self::redis(&node, "ana");
+    node.post("/v1/users/set_roles", &json!({ "name": "ana", "roles": [] })).ok();
+    assert!(redis.is_closed());
+    assert!(other.ask("PING").contains("PONG"));
+}
+
 #[test]
 fn tokens_stand_in_for_passwords_until_they_are_revoked() {
     let node = node_with_users();
