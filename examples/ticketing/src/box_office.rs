@@ -1,6 +1,7 @@
 //! The box office: reserves and books. It brings the ticket's row, its lock and the payment together.
 //!
-//! Reserve: read the row, take the lock, write the row behind the fence. `booking.rs` books.
+//! Reserve: read the row, take the lock, see that the lock service is still the one of this shop, write the
+//! row behind the fence. `booking.rs` books.
 //!
 //! The lock decides who may try, and the fence decides who is written: an instance that was stopped
 //! between the two finds that the row's number, or the highest token, is no longer its own. Every write
@@ -116,6 +117,13 @@ impl BoxOffice {
         NotServed::Unavailable(why.to_owned())
     }
 
+    /// The lock service may have lost its data since the last look.
+    fn in_doubt(&self) -> NotServed {
+        self.line.doubt();
+        let why = "this instance is checking whether its lock service has lost its data";
+        NotServed::Unavailable(why.to_owned())
+    }
+
     pub(crate) async fn ticket(&self, id: TicketId) -> Result<Ticket, NotServed> {
         let ticket = self.store.ticket(id).await?;
         ticket.ok_or_else(|| Refusal::UnknownTicket(id.to_string()).into())
@@ -165,6 +173,14 @@ impl BoxOffice {
                 return Err(Refusal::Reserved { ticket: id, by: now.other_client(client) }.into());
             }
         };
+        // A service that has lost its data gives everybody the lock, and the reservation would be ended as
+        // soon as that is noticed.
+        let certain = seats.is_certain(line).await;
+        if !matches!(certain, Ok(true)) {
+            seats.give_back(seat).await;
+            certain?;
+            return Err(self.in_doubt());
+        }
         let before = match &ticket.state {
             State::Reserved(reservation) => {
                 Some(format!("ended without a sale, {}", reservation.client))

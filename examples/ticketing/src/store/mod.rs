@@ -353,6 +353,12 @@ impl Store {
         Ok(self.transact(changed).await? == Written::Done)
     }
 
+    /// The leases of all reservations.
+    pub(crate) async fn leases(&self) -> Result<Vec<String>, StoreError> {
+        let rows = self.query(sql::LEASES, vec![]).await?;
+        Ok(rows.iter().filter_map(|row| text(row, 0)).collect())
+    }
+
     /// Says that an instance lives.
     pub(crate) async fn note_instance(
         &self,

@@ -94,6 +94,9 @@ pub(super) const TICKETS: &str = tickets!("ORDER BY id");
 
 pub(super) const TICKET: &str = tickets!("WHERE id = $1");
 
+pub(super) const LEASES: &str =
+    "SELECT lease FROM tickets WHERE state = 'reserved' AND lease IS NOT NULL";
+
 pub(super) const HIGHEST_NUMBER: &str =
     "SELECT COALESCE(MAX(number), 0), COALESCE(MAX(generation), 0) FROM tickets";
 
