@@ -7,7 +7,8 @@ use crate::domain::{Refusal, TicketId, check_client};
 use crate::live::Live;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -222,8 +223,10 @@ async fn state(State(app): State<App>) -> Result<Response, NotServed> {
 /// The lock under one seat, for the page.
 async fn lock(
     State(app): State<App>,
-    axum::extract::Path(name): axum::extract::Path<String>,
+    name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, NotServed> {
+    // Bytes that are not UTF-8 name no ticket.
+    let name = name.map_or_else(|_| "\u{fffd}".to_owned(), |Path(name)| name);
     let unknown = || Refusal::UnknownTicket(name.chars().take(100).collect());
     let id = TicketId::parse(&name).ok_or_else(unknown)?;
     let ticket = app.office.store.ticket(id).await?.ok_or_else(unknown)?;

@@ -1,7 +1,7 @@
 //! The box office: reserves and books. It brings the ticket's row, its lock and the payment together.
 //!
-//! Reserve: read the row, take the lock, write the row behind the fence. Book: see that the lock lives,
-//! authorise the payment, write the row behind the fence, capture the payment, release the lock.
+//! Reserve: read the row, take the lock, see that the lock service is still the one of this shop, write the
+//! row behind the fence. `booking.rs` books.
 //!
 //! The lock decides who may try, and the fence decides who is written: an instance that was stopped
 //! between the two finds that the row's number, or the highest token, is no longer its own. Every write
@@ -9,7 +9,7 @@
 
 use crate::domain::{Refusal, Reservation, State, Ticket, TicketId};
 use crate::line::Line;
-use crate::payment::{Authorised, PaymentService};
+use crate::payment::PaymentService;
 use crate::seat_locks::{LockError, SeatLocks, TakenSeat};
 use crate::settings::LockType;
 use crate::store::{NewReservation, Store, StoreError, Written};
@@ -103,7 +103,7 @@ impl BoxOffice {
         self.line.trouble()
     }
 
-    fn line(&self) -> Result<String, NotServed> {
+    pub(crate) fn line(&self) -> Result<String, NotServed> {
         self.line.id().map_err(|why| {
             self.line.doubt();
             NotServed::Unavailable(why)
@@ -111,13 +111,20 @@ impl BoxOffice {
     }
 
     /// Another line is in the database than this instance wrote for.
-    fn other_line(&self) -> NotServed {
+    pub(crate) fn other_line(&self) -> NotServed {
         self.line.doubt();
         let why = "the locks of this shop have changed, and this instance is checking its own";
         NotServed::Unavailable(why.to_owned())
     }
 
-    async fn ticket(&self, id: TicketId) -> Result<Ticket, NotServed> {
+    /// The lock service may have lost its data since the last look.
+    fn in_doubt(&self) -> NotServed {
+        self.line.doubt();
+        let why = "this instance is checking whether its lock service has lost its data";
+        NotServed::Unavailable(why.to_owned())
+    }
+
+    pub(crate) async fn ticket(&self, id: TicketId) -> Result<Ticket, NotServed> {
         let ticket = self.store.ticket(id).await?;
         ticket.ok_or_else(|| Refusal::UnknownTicket(id.to_string()).into())
     }
@@ -166,6 +173,14 @@ impl BoxOffice {
                 return Err(Refusal::Reserved { ticket: id, by: now.other_client(client) }.into());
             }
         };
+        // A service that has lost its data gives everybody the lock, and the reservation would be ended as
+        // soon as that is noticed.
+        let certain = seats.is_certain(line).await;
+        if !matches!(certain, Ok(true)) {
+            seats.give_back(seat).await;
+            certain?;
+            return Err(self.in_doubt());
+        }
         let before = match &ticket.state {
             State::Reserved(reservation) => {
                 Some(format!("ended without a sale, {}", reservation.client))
@@ -322,83 +337,6 @@ impl BoxOffice {
             Written::Unmatched | Written::Fenced(_) => {
                 Err(Refusal::Reserved { ticket: id, by: None }.into())
             }
-        }
-    }
-
-    pub(crate) async fn book(&self, id: TicketId, client: &str) -> Result<Booked, NotServed> {
-        let ticket = self.ticket(id).await?;
-        if self.lock_type == LockType::None {
-            return self.book_without_lock(&ticket, client).await;
-        }
-        let line = self.line()?;
-        let reservation = ticket.reserved_by(client)?;
-        self.must_live(&ticket, reservation).await?;
-        let payment = self.payments.authorise(id, client, reservation.number).await?;
-        let payment = payment.ok_or(Refusal::PaymentDeclined(id))?;
-        // Paying may have taken longer than the reservation lasted.
-        if let Err(over) = self.must_live(&ticket, reservation).await {
-            self.payments.void(&payment).await;
-            return Err(over);
-        }
-        // And the instance may have been stopped since: from here on the fence decides.
-        let written = self.store.book(&line, id, reservation, &payment.key, &self.instance).await;
-        match written {
-            Ok(Written::Done) => {
-                self.payments.capture(&payment).await;
-                self.release_later(reservation);
-                Ok(Booked { token: reservation.token })
-            }
-            Ok(refused) => Err(self.not_booked(refused, id, reservation, &payment).await),
-            Err(error @ StoreError::Unavailable(_)) => {
-                self.payments.void(&payment).await;
-                Err(error.into())
-            }
-            // The sale may be there: `settle_payments` sees.
-            Err(error @ StoreError::Unknown(_)) => Err(error.into()),
-        }
-    }
-
-    /// Voids the payment, and says why there is no sale.
-    async fn not_booked(
-        &self,
-        refused: Written,
-        id: TicketId,
-        reservation: &Reservation,
-        payment: &Authorised,
-    ) -> NotServed {
-        self.payments.void(payment).await;
-        match refused {
-            Written::OtherLine => self.other_line(),
-            Written::Fenced(why) => Refusal::Fenced { ticket: id, why }.into(),
-            Written::Unmatched | Written::Done => match self.ticket(id).await {
-                Ok(now) => now.not_sold(reservation).into(),
-                Err(error) => error,
-            },
-        }
-    }
-
-    /// The control: what it read may be out of date when it writes.
-    async fn book_without_lock(&self, ticket: &Ticket, client: &str) -> Result<Booked, NotServed> {
-        ticket.may_be_reserved(client)?;
-        let payment = self.payments.authorise(ticket.id, client, ticket.number).await?;
-        let payment = payment.ok_or(Refusal::PaymentDeclined(ticket.id))?;
-        self.store.book_unchecked(ticket.id, client, &payment.key, &self.instance).await?;
-        self.payments.capture(&payment).await;
-        Ok(Booked { token: None })
-    }
-
-    async fn must_live(&self, ticket: &Ticket, reservation: &Reservation) -> Result<(), NotServed> {
-        let Some(seats) = &self.seats else { return Ok(()) };
-        if seats.lives(ticket, reservation).await? {
-            return Ok(());
-        }
-        Err(Refusal::Expired(ticket.id).into())
-    }
-
-    /// The client does not wait for the release: the seat is sold.
-    fn release_later(&self, reservation: &Reservation) {
-        if let (Some(seats), Some(lease)) = (self.seats.clone(), reservation.lease.clone()) {
-            tokio::spawn(async move { seats.release(&lease).await });
         }
     }
 }

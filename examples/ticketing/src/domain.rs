@@ -86,6 +86,8 @@ pub(crate) struct Reservation {
     pub(crate) instance: String,
     /// Whether the lock lived in that instance, and it is gone.
     pub(crate) abandoned: bool,
+    /// Whether a booking of it is under way, at whatever instance.
+    pub(crate) is_being_booked: bool,
 }
 
 impl Reservation {
@@ -263,6 +265,7 @@ mod tests {
             until_ms,
             instance,
             abandoned: false,
+            is_being_booked: false,
         })
     }
 

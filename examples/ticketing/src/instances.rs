@@ -10,7 +10,6 @@ use crate::line::Line;
 use crate::seat_locks::{LockError, SeatLocks};
 use crate::settings::LockType;
 use crate::store::{OtherInstance, Store, StoreError};
-use holdfast_locks::Guard;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -35,8 +34,9 @@ pub(crate) struct Membership {
     lock_url: String,
     /// The line that was last seen in the lock service.
     seen: Mutex<String>,
-    /// `None` if there are no locks, or the witness is lost.
-    witness: Mutex<Option<Guard>>,
+    /// Since when nobody was found who knows whether the lock service has lost its data; `None` if that is
+    /// known.
+    in_doubt_since: Mutex<Option<Instant>>,
     /// The line that this instance writes for.
     pub(crate) line: Arc<Line>,
 }
@@ -51,11 +51,16 @@ impl Membership {
         lock_url: &str,
     ) -> Result<Arc<Self>, String> {
         let told = |error: LockError| error.to_string();
-        let witness = match &seats {
-            Some(seats) => seats.take_witness(id).await.map_err(told)?,
-            None => None,
+        let line = match &seats {
+            Some(seats) => {
+                let witness = seats.take_witness(id).await.map_err(told)?;
+                let line = first_look(store, seats, id).await?;
+                seats.keep_witness(witness);
+                line
+            }
+            // The controls have lines without locks.
+            None => lock_type.to_string(),
         };
-        let line = first_look(store, seats.as_deref(), id, lock_type).await?;
         let member = Arc::new(Self {
             store: store.clone(),
             seats,
@@ -63,7 +68,7 @@ impl Membership {
             lock_type,
             lock_url: lock_url.to_owned(),
             seen: Mutex::new(line.clone()),
-            witness: Mutex::new(witness),
+            in_doubt_since: Mutex::default(),
             line: Arc::new(Line::new(line)),
         });
         // Before it looks at others: of two that start together, at least one sees the other.
@@ -84,14 +89,31 @@ impl Membership {
     async fn agree(&self) -> Result<(), String> {
         let failed = |error: StoreError| error.to_string();
         let line = self.seen.lock().await.clone();
-        while !self.store.agree_on(&line).await.map_err(failed)? {
+        while !self.agree_on(&line).await.map_err(failed)? {
             for other in self.others().await.map_err(failed)? {
                 if lives(&self.store, &self.id, &other).await.map_err(failed)? {
-                    return Err(refusal(self.lock_type, &other));
+                    return Err(refusal(self.lock_type, &self.lock_url, &other));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether this line protects the tickets. If it does so from now on, the locks of reservations that this
+    /// has ended are released: a service that has lost only some of its locks may still have them.
+    async fn agree_on(&self, line: &str) -> Result<bool, StoreError> {
+        let before = self.store.setting("line").await?;
+        let changes = before.is_some_and(|before| before != line);
+        let leases = if changes { self.store.leases().await? } else { Vec::new() };
+        let agreed = self.store.agree_on(line).await?;
+        if agreed && let Some(seats) = self.seats.clone() {
+            tokio::spawn(async move {
+                for lease in leases {
+                    seats.release(&lease).await;
+                }
+            });
+        }
+        Ok(agreed)
     }
 
     /// Live instances that see another line.
@@ -131,19 +153,22 @@ impl Membership {
         self.line.set_trouble(looked.err().map(|error| error.to_string()));
         self.note().await?;
         let line = self.seen.lock().await.clone();
-        let state = if self.store.agree_on(&line).await? {
+        let state = if self.agree_on(&line).await? {
             Ok(line)
         } else {
             let others = self.others().await?;
             Err(others.first().map_or_else(
                 || "the locks of this shop are being changed".to_owned(),
-                |other| refusal(self.lock_type, other),
+                |other| refusal(self.lock_type, &self.lock_url, other),
             ))
         };
         match (&self.line.id(), &state) {
             (before, now) if before == now => {}
             (Ok(_), Ok(_)) => {
-                tracing::warn!("the lock service is another one: reservations have ended")
+                tracing::warn!(
+                    "the lock service is another one, has lost its data, or has ended all sessions: \
+                     reservations have ended"
+                )
             }
             (Err(_), Ok(_)) => tracing::info!("this instance sells again"),
             (_, Err(why)) => tracing::error!("this instance does not sell: {why}"),
@@ -156,19 +181,41 @@ impl Membership {
     async fn look(&self) -> Result<(), LockError> {
         let Some(seats) = &self.seats else { return Ok(()) };
         let mut seen = self.seen.lock().await;
+        // Before the look: a service that shows the line after it has given the witness will remember both.
+        let lost = !seats.witness_lives();
+        let witness = if lost { Some(seats.take_witness(&self.id).await?) } else { None };
         let line = match seats.line_id().await? {
             Some(line) => line,
             // The instance that held the lock of the line has left; or the service has lost its data.
             None if seats.remembers(&self.id).await? => seats.line_id_or(&seen).await?,
-            None => seats.line_id_or(&crate::random_hex()).await?,
+            None => self.ask_others(seats).await?,
         };
-        *seen = line;
-        drop(seen);
-        let mut witness = self.witness.lock().await;
-        if witness.as_ref().is_none_or(Guard::is_lost) {
-            *witness = seats.take_witness(&self.id).await?;
+        if let Some(witness) = witness {
+            seats.keep_witness(witness);
         }
+        *self.in_doubt_since.lock().await = None;
+        *seen = line;
         Ok(())
+    }
+
+    /// The line of a service that remembers neither the line nor this instance. If locks live by sessions,
+    /// the session may have ended and not the service's data: another instance may have a session that has
+    /// not, and then names the line.
+    async fn ask_others(&self, seats: &SeatLocks) -> Result<String, LockError> {
+        let failed = |error: StoreError| LockError::new(error.to_string());
+        if !seats.promises().detachable.holds {
+            if let Some(line) = seats.line_id_ahead().await? {
+                return Ok(line);
+            }
+            let mut since = self.in_doubt_since.lock().await;
+            let since = *since.get_or_insert_with(Instant::now);
+            if since.elapsed() < OTHERS_TIMEOUT
+                && is_named_by_others(&self.store, &self.id).await.map_err(failed)?
+            {
+                return Err(LockError::new("it has ended this instance's session"));
+            }
+        }
+        seats.line_id_or(&crate::random_hex()).await
     }
 
     async fn note(&self) -> Result<(), StoreError> {
@@ -178,35 +225,33 @@ impl Membership {
 
     pub(crate) async fn leave(&self) {
         let _ = self.store.forget_instance(&self.id).await;
-        if let Some(witness) = self.witness.lock().await.take() {
-            let _ = witness.release().await;
+        if let Some(seats) = &self.seats {
+            seats.release_witness().await;
         }
     }
 }
 
-/// The line of the lock service, as a new instance finds it. The controls have lines without locks.
-async fn first_look(
-    store: &Store,
-    seats: Option<&SeatLocks>,
-    id: &str,
-    lock_type: LockType,
-) -> Result<String, String> {
+/// The line of the lock service, as a new instance finds it.
+async fn first_look(store: &Store, seats: &SeatLocks, id: &str) -> Result<String, String> {
     let told = |error: LockError| error.to_string();
-    let failed = |error: StoreError| error.to_string();
-    let Some(seats) = seats else { return Ok(lock_type.to_string()) };
     let give_up = Instant::now() + OTHERS_TIMEOUT;
     loop {
         if let Some(line) = seats.line_id().await.map_err(told)? {
             return Ok(line);
         }
-        let current = store.setting("line").await.map_err(failed)?;
-        let others = store.other_instances(id).await.map_err(failed)?;
-        let named = others.iter().any(|other| Some(&other.line) == current.as_ref());
+        let named = is_named_by_others(store, id).await.map_err(|error| error.to_string())?;
         if !named || Instant::now() >= give_up {
             return seats.line_id_or(&crate::random_hex()).await.map_err(told);
         }
         sleep(Duration::from_millis(500)).await;
     }
+}
+
+/// Whether other instances live that see the line which protects the tickets.
+async fn is_named_by_others(store: &Store, id: &str) -> Result<bool, StoreError> {
+    let current = store.setting("line").await?;
+    let others = store.other_instances(id).await?;
+    Ok(others.iter().any(|other| Some(&other.line) == current.as_ref()))
 }
 
 /// Whether it shows another sign of life: one that has just crashed does not.
@@ -224,16 +269,25 @@ async fn lives(store: &Store, id: &str, other: &OtherInstance) -> Result<bool, S
     }
 }
 
-fn refusal(lock_type: LockType, other: &OtherInstance) -> String {
-    let OtherInstance { id, lock_type: theirs, lock_url, .. } = other;
+fn refusal(lock_type: LockType, lock_url: &str, other: &OtherInstance) -> String {
+    let OtherInstance { id, lock_type: theirs, lock_url: their_url, .. } = other;
+    if *theirs == lock_type.to_string() && their_url == lock_url {
+        return format!(
+            "instance {id} has the same LOCK_TYPE and LOCK_URL, and yet sees other locks there: a seat could \
+             be sold twice. If the lock service was restarted, they agree within half a minute; otherwise \
+             see that the address means one service everywhere"
+        );
+    }
     let what = format!(
         "instance {id} runs on this database with LOCK_TYPE={theirs}, and its locks are not those of \
          LOCK_TYPE={lock_type}: a seat could be sold twice"
     );
-    if lock_url.is_empty() {
+    if their_url.is_empty() {
         return format!("{what}. Start this one with LOCK_TYPE={theirs}, or stop the other");
     }
-    format!("{what}. Start this one with LOCK_TYPE={theirs} LOCK_URL={lock_url}, or stop the other")
+    format!(
+        "{what}. Start this one with LOCK_TYPE={theirs} LOCK_URL={their_url}, or stop the other"
+    )
 }
 
 /// Why the embedded Holdfast does not start, and how to share the one that runs.

@@ -3,14 +3,15 @@
 //!
 //! The story of one purchase: a client asks the API (`api.rs`) for a seat. The box office
 //! (`box_office.rs`) takes the seat's lock (`seat_locks.rs`), and writes the reservation into the
-//! ticket's row (`store/`) together with the lock's lease. Any instance can then book: it sees that the
-//! lock lives, has the payment authorised (`payment.rs`), and writes the sale in a transaction that shows
+//! ticket's row (`store/`) together with the lock's lease. Any instance can then book (`booking.rs`): it sees
+//! that the lock lives, has the payment authorised (`payment.rs`), and writes the sale in a transaction that shows
 //! the lock's token to the fence. What a ticket can be and who may do what is decided in `domain.rs`,
 //! which knows nothing of the rest.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 
 mod api;
+mod booking;
 mod box_office;
 mod connections;
 mod domain;

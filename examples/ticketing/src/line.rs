@@ -15,6 +15,13 @@
 //!   instance with other locks can't write, however it got in, and neither can one that was stopped while
 //!   the locks were changed.
 //!
+//! A reservation must not be written for a service that has lost its data since the last look: it would be
+//! ended a moment later. So whoever has taken a seat's lock looks whether the line's lock is still there. If
+//! locks live by sessions, the line's may be gone although no data is lost; there, each instance has a
+//! witness, a lock of its own that shares the session with its seats, and was seen together with the line.
+//! A service that has the witness has not lost its data, and an instance without one reserves nothing until
+//! it has a new one.
+//!
 //! Each instance looks at its lock service every two seconds and notes the id beside its sign of life.
 //! The setting changes only when no live instance sees another id than the new one (`Store::agree_on`).
 //! The change ends all reservations and begins new fences, because neither the leases nor the tokens of

@@ -14,6 +14,7 @@ use crate::line;
 use holdfast_locks::{Error, Guard, Inspection, LeaseRef, Locks, Promises};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
@@ -98,12 +99,22 @@ pub(crate) struct SeatLocks {
     ttl: Duration,
     /// The lock that carries the line's id, if this instance took it and it can't be detached.
     line: Mutex<Option<Guard>>,
+    /// The lock that stands for this instance; `None` before it has joined. It was seen together with the
+    /// line: a service that still has it has not lost its data since.
+    witness: std::sync::Mutex<Option<Guard>>,
 }
 
 impl SeatLocks {
     pub(crate) fn new(locks: Locks, viewer: Locks, database: &str, ttl: Duration) -> Self {
         let prefix = format!("ticketing/{database}");
-        Self { locks, viewer, prefix, ttl, line: Mutex::new(None) }
+        Self {
+            locks,
+            viewer,
+            prefix,
+            ttl,
+            line: Mutex::default(),
+            witness: std::sync::Mutex::default(),
+        }
     }
 
     pub(crate) fn promises(&self) -> &'static Promises {
@@ -244,21 +255,57 @@ impl SeatLocks {
         Ok(())
     }
 
-    /// Takes the lock that stands for an instance; `None` if it is held.
-    pub(crate) async fn take_witness(&self, instance: &str) -> Result<Option<Guard>, LockError> {
-        let lock = self.locks.lock(self.witness(instance)).label(instance);
-        Ok(lock.ttl(SESSION_TTL).try_acquire().await?)
+    /// Takes a lock that stands for an instance. Its name is a new one each time: the last one may still be
+    /// held by a session that this process has lost.
+    pub(crate) async fn take_witness(&self, instance: &str) -> Result<Guard, LockError> {
+        let name = format!("{}/instance/{instance}-{}", self.prefix, crate::random_hex());
+        let lock = self.locks.lock(name).label(instance);
+        let taken = lock.ttl(SESSION_TTL).try_acquire().await?;
+        taken.ok_or_else(|| LockError::new("it does not give a lock that nobody has"))
+    }
+
+    /// Keeps a witness that was taken before the line was seen.
+    pub(crate) fn keep_witness(&self, witness: Guard) {
+        *self.witness() = Some(witness);
+    }
+
+    /// Whether the witness is certainly held.
+    pub(crate) fn witness_lives(&self) -> bool {
+        self.witness().as_ref().is_some_and(|witness| !witness.is_lost())
     }
 
     /// Whether the lock service remembers the instance.
     pub(crate) async fn remembers(&self, instance: &str) -> Result<bool, LockError> {
-        let seen = self.locks.inspect(&self.witness(instance)).await?;
-        let holder = seen.and_then(|seen| seen.holder);
+        let name = self.witness().as_ref().map(|witness| witness.name().to_owned());
+        let Some(name) = name else { return Ok(false) };
+        let holder = self.locks.inspect(&name).await?.and_then(|seen| seen.holder);
         Ok(holder.is_some_and(|holder| is_of(&holder, instance)))
     }
 
-    fn witness(&self, instance: &str) -> String {
-        format!("{}/instance/{instance}", self.prefix)
+    pub(crate) async fn release_witness(&self) {
+        let witness = self.witness().take();
+        if let Some(witness) = witness {
+            let _ = witness.release().await;
+        }
+    }
+
+    fn witness(&self) -> std::sync::MutexGuard<'_, Option<Guard>> {
+        self.witness.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a lock that was taken a moment ago is one of this line, and the line will stay: the service
+    /// has the line's lock, or has not ended the session that the taken lock and the witness share.
+    pub(crate) async fn is_certain(&self, line: &str) -> Result<bool, LockError> {
+        if self.promises().detachable.holds {
+            return Ok(self.line_id().await?.as_deref() == Some(line));
+        }
+        Ok(self.witness_lives())
+    }
+
+    /// The id of the line, even if only those who stand in line can see it; `None` if nobody has its lock.
+    pub(crate) async fn line_id_ahead(&self) -> Result<Option<String>, LockError> {
+        let holder = self.holder_ahead(&self.line_name()).await?;
+        holder.map(|holder| read_id(&holder)).transpose()
     }
 
     /// The id of the lock service's line, as far as it can be seen without a change; `None` if it has

@@ -4,10 +4,12 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ticketing::tester::Failure;
 use ticketing::tester::shop::{Client, Instance, Plan, Shop, wait_until};
 
@@ -201,4 +203,117 @@ fn shop_recovers_when_the_lock_service_has_lost_its_data() -> Result<(), Failure
     wait_until("bo can reserve", || Ok(first.client.reserve("1", "bo")?.is_ok()))?;
     first.client.book("1", "bo")?.served()?;
     first.client.sold_exactly(&[("1", "bo")])
+}
+
+/// Reserves these tickets as `ana`, each until it is served, from now until the lock service was restarted
+/// and some time more. Says which ones it got.
+fn reserve_during(
+    client: &Client,
+    tickets: Range<u32>,
+    after: Duration,
+    restart: impl FnOnce() -> Result<Instance, Failure>,
+) -> Result<(Vec<String>, Instance), Failure> {
+    let give_up = AtomicBool::new(false);
+    let (reserved, owner) = thread::scope(|scope| {
+        let buyer = scope.spawn(|| {
+            let mut reserved = Vec::new();
+            for ticket in tickets.map(|ticket| ticket.to_string()) {
+                while !client.reserve(&ticket, "ana").is_ok_and(|answer| answer.is_ok()) {
+                    if give_up.load(Ordering::Relaxed) {
+                        return reserved;
+                    }
+                    thread::sleep(Duration::from_millis(10));
+                }
+                reserved.push(ticket);
+                thread::sleep(Duration::from_millis(100));
+            }
+            reserved
+        });
+        let owner = restart();
+        let start = Instant::now();
+        while !buyer.is_finished() && start.elapsed() < after {
+            thread::sleep(Duration::from_millis(50));
+        }
+        give_up.store(true, Ordering::Relaxed);
+        (buyer.join(), owner)
+    });
+    Ok((reserved.map_err(|_| "the buyer's thread died")?, owner?))
+}
+
+/// Starts the lock service of another shop again, on the same ports.
+fn again(shop: &mut Shop) -> Result<Instance, Failure> {
+    let mut command = shop.command();
+    command.env("LOCK_URL", "");
+    shop.run(command)
+}
+
+/// Until an instance noticed that its lock service had lost its data, it reserved tickets. Then these
+/// reservations were ended, and their new locks kept everybody from the tickets, which were listed as
+/// available.
+#[test]
+fn nothing_is_reserved_before_a_loss_of_data_is_noticed() -> Result<(), Failure> {
+    let (mut owner_shop, mut owner, url) = holdfast()?;
+    let port: u16 = url.rsplit(':').next().ok_or("no port")?.parse()?;
+    let mut target = shop("distributed_lock");
+    let mut command = target.command();
+    command.env("LOCK_URL", format!("redis://127.0.0.1:{}", port + 1));
+    command.env("TOTAL_TICKETS", "60").env("RESERVE_SECONDS", "600");
+    let service = target.run(command)?;
+    for round in 0..3 {
+        let tickets = round * 20 + 1..round * 20 + 21;
+        let file = owner_shop.database_url().trim_start_matches("sqlite:").to_owned();
+        let lost = || {
+            owner.kill();
+            std::fs::remove_dir_all(format!("{file}.holdfast/node"))?;
+            again(&mut owner_shop)
+        };
+        let limit = Duration::from_secs(60);
+        let (reserved, restarted) = reserve_during(&service.client, tickets, limit, lost)?;
+        owner = restarted;
+        assert_eq!(reserved.len(), 20, "all of them can be reserved in the end");
+        // By now the loss was noticed.
+        thread::sleep(Duration::from_secs(3));
+        let kept = |ticket: &&String| service.client.book(ticket, "ana").is_ok_and(|at| at.is_ok());
+        // One may have been reserved before the loss.
+        let kept = reserved.iter().filter(kept).count();
+        assert!(kept >= 19, "{kept} of 20 reservations could be booked");
+        for ticket in service.client.available()?.iter().filter(|ticket| reserved.contains(ticket))
+        {
+            service.client.reserve(ticket, "bo")?.served()?;
+            service.client.book(ticket, "bo")?.served()?;
+        }
+    }
+    assert_eq!(service.client.sales()?.len(), 60);
+    Ok(())
+}
+
+/// The lock service was down for a while, and came back with its data. Sessions go on from there, so the
+/// nodes of the instances' old sessions were gone after some seconds: with them the line's, and what the
+/// service remembered of the instances. They took it for another service, and ended all reservations, also
+/// those that they had made since.
+#[test]
+fn reservations_outlive_sessions_that_end_after_a_restart() -> Result<(), Failure> {
+    let (mut owner_shop, mut owner, url) = holdfast()?;
+    let port: u16 = url.rsplit(':').next().ok_or("no port")?.parse()?;
+    let mut target = shop("ephemeral_node");
+    let mut command = target.command();
+    command.env("LOCK_URL", format!("zookeeper://127.0.0.1:{}", port + 2));
+    command.env("TOTAL_TICKETS", "2000").env("RESERVE_SECONDS", "600");
+    let service = target.run(command)?;
+    for round in 0..2 {
+        let tickets = round * 1000 + 1..round * 1000 + 1001;
+        owner.kill();
+        thread::sleep(Duration::from_secs(12));
+        // Longer than the old sessions last.
+        let after = Duration::from_secs(14);
+        let restart = || again(&mut owner_shop);
+        let (reserved, restarted) = reserve_during(&service.client, tickets, after, restart)?;
+        owner = restarted;
+        assert!(!reserved.is_empty());
+        for ticket in &reserved {
+            service.client.reserve(ticket, "bo")?.refused(&["reserved"])?;
+            service.client.book(ticket, "ana")?.served()?;
+        }
+    }
+    Ok(())
 }

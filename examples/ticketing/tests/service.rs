@@ -68,6 +68,17 @@ fn bad_input_is_refused_with_a_reason() -> Result<(), Failure> {
     Ok(())
 }
 
+/// `GET /lock/%ff` was refused in plain text, and by the framework.
+#[test]
+fn lock_of_a_name_that_is_not_text_is_refused_like_any_other() -> Result<(), Failure> {
+    let mut shop = shop("distributed_lock");
+    let service = shop.start(&[])?;
+    for name in ["%ff", "99", "three"] {
+        service.client.get(&format!("lock/{name}"))?.refused(&["unknown_ticket"])?;
+    }
+    Ok(())
+}
+
 /// curl sends what it is told: `-H "Content-Type: application/json "` has a space at its end.
 #[test]
 fn trailing_space_in_content_type_is_accepted() -> Result<(), Failure> {

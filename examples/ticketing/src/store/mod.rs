@@ -203,12 +203,57 @@ impl Store {
         self.transact(Transaction { line, fence, ..sql::reserve(id, number, new).into() }).await
     }
 
-    /// Sells a ticket, behind the fence and only while its row has the reservation's number.
+    /// Starts the booking of a reservation; unmatched if it is over, or another booking of it is under
+    /// way. One that has not been renewed for 1.5 seconds is replaced: it can't sell any more.
+    pub(crate) async fn start_booking(
+        &self,
+        line: &str,
+        id: TicketId,
+        number: i64,
+        booking: &str,
+    ) -> Result<Written, StoreError> {
+        let line = Some(line.to_owned());
+        let start = sql::start_booking(id, number, booking).into();
+        self.transact(Transaction { line, ..start }).await
+    }
+
+    pub(crate) async fn renew_booking(
+        &self,
+        id: TicketId,
+        booking: &str,
+    ) -> Result<Written, StoreError> {
+        self.transact(sql::renew_booking(id, booking)).await
+    }
+
+    /// Gives up a booking; unmatched if it was replaced, or its reservation is over.
+    pub(crate) async fn leave_booking(
+        &self,
+        id: TicketId,
+        booking: &str,
+    ) -> Result<Written, StoreError> {
+        self.transact(sql::leave_booking(id, booking)).await
+    }
+
+    /// Ends the reservation of a booking; unmatched if the booking was replaced, or the reservation is
+    /// over already.
+    pub(crate) async fn end_reservation(
+        &self,
+        line: &str,
+        id: TicketId,
+        booking: &str,
+    ) -> Result<Written, StoreError> {
+        let line = Some(line.to_owned());
+        self.transact(Transaction { line, ..sql::end_reservation(id, booking).into() }).await
+    }
+
+    /// Sells a ticket, behind the fence and only while its row has the reservation's number and the
+    /// booking was not replaced by another one.
     pub(crate) async fn book(
         &self,
         line: &str,
         id: TicketId,
         reservation: &Reservation,
+        booking: &str,
         payment: &str,
         instance: &str,
     ) -> Result<Written, StoreError> {
@@ -216,7 +261,7 @@ impl Store {
         let fence = token.map(|token| (resource(line, id), token));
         let line = Some(line.to_owned());
         let sale = sql::sale(id, client, *number, *token, payment, instance);
-        let guarded = vec![sql::claim_payment(payment), sql::book(id, *number, client)];
+        let guarded = vec![sql::claim_payment(payment), sql::book(id, *number, client, booking)];
         self.transact(Transaction { line, fence, guarded, then: vec![sale] }).await
     }
 
@@ -308,6 +353,12 @@ impl Store {
         Ok(self.transact(changed).await? == Written::Done)
     }
 
+    /// The leases of all reservations.
+    pub(crate) async fn leases(&self) -> Result<Vec<String>, StoreError> {
+        let rows = self.query(sql::LEASES, vec![]).await?;
+        Ok(rows.iter().filter_map(|row| text(row, 0)).collect())
+    }
+
     /// Says that an instance lives.
     pub(crate) async fn note_instance(
         &self,
@@ -384,6 +435,7 @@ fn ticket(row: &Row) -> Ticket {
             instance: text(row, 8).unwrap_or_default(),
             abandoned: int(row, 10) != 0,
             hold: text(row, 11),
+            is_being_booked: int(row, 13) != 0,
         }),
         _ => State::Available,
     };

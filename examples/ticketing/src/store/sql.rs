@@ -56,10 +56,22 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ALTER TABLE tickets ADD COLUMN generation BIGINT NOT NULL DEFAULT 0;
     ALTER TABLE instances ADD COLUMN line TEXT NOT NULL DEFAULT '';
 ",
+    "
+    ALTER TABLE tickets ADD COLUMN booking TEXT;
+    ALTER TABLE tickets ADD COLUMN booking_ms BIGINT;
+",
 ];
 
+/// Whether a booking of the ticket is under way: it has shown so in the last 1.5 seconds.
+macro_rules! is_being_booked {
+    () => {
+        "(booking IS NOT NULL AND booking_ms > {now} - 1500 AND booking_ms < {now} + 1500)"
+    };
+}
+
 /// The columns of a ticket, the database's time first. The eleventh says whether the lock lived in an
-/// instance that is gone: it was not seen for as long as its session lasts.
+/// instance that is gone: it was not seen for as long as its session lasts. The last one says whether a
+/// booking is under way.
 macro_rules! tickets {
     ($which:literal) => {
         concat!(
@@ -68,7 +80,10 @@ macro_rules! tickets {
                 AND reserved_until_ms IS NOT NULL AND NOT EXISTS (
                     SELECT 1 FROM instances WHERE instances.id = tickets.instance
                         AND instances.seen_at_ms >= {now} - 10000)
-                THEN 1 ELSE 0 END AS BIGINT), hold, generation
+                THEN 1 ELSE 0 END AS BIGINT), hold, generation,
+            CAST(CASE WHEN ",
+            is_being_booked!(),
+            " THEN 1 ELSE 0 END AS BIGINT)
             FROM tickets ",
             $which
         )
@@ -78,6 +93,9 @@ macro_rules! tickets {
 pub(super) const TICKETS: &str = tickets!("ORDER BY id");
 
 pub(super) const TICKET: &str = tickets!("WHERE id = $1");
+
+pub(super) const LEASES: &str =
+    "SELECT lease FROM tickets WHERE state = 'reserved' AND lease IS NOT NULL";
 
 pub(super) const HIGHEST_NUMBER: &str =
     "SELECT COALESCE(MAX(number), 0), COALESCE(MAX(generation), 0) FROM tickets";
@@ -109,7 +127,8 @@ pub(super) const WIPE: &[&str] = &[
 pub(super) const FORGET_LINE: &[&str] = &[
     "DELETE FROM holdfast_fences WHERE resource LIKE 'tickets/%'",
     "UPDATE tickets SET state = 'available', number = number + 1, client = NULL, token = NULL,
-        lease = NULL, hold = NULL, reserved_until_ms = NULL, last_ending = 'ended: the lock service was changed, or has lost its data'
+        lease = NULL, hold = NULL, reserved_until_ms = NULL, booking = NULL,
+        last_ending = 'ended: the lock service was changed, or has lost its data'
     WHERE state = 'reserved'",
 ];
 
@@ -120,7 +139,8 @@ pub(super) const SETTLE: &[&str] = &[
     "UPDATE payments SET state = 'captured', claimed = 1 WHERE state <> 'captured'
         AND EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment)",
     "UPDATE tickets SET state = 'available', number = number + 1, client = NULL, token = NULL,
-        lease = NULL, hold = NULL, reserved_until_ms = NULL, last_ending = 'expired while it was paid for'
+        lease = NULL, hold = NULL, reserved_until_ms = NULL, booking = NULL,
+        last_ending = 'expired while it was paid for'
     WHERE state = 'reserved' AND reserved_until_ms < {now} - 5000 AND EXISTS (
         SELECT 1 FROM payments WHERE payments.ticket_id = tickets.id
             AND payments.number = tickets.number AND payments.state = 'authorised')",
@@ -145,7 +165,8 @@ pub(super) fn reserve(id: TicketId, number: i64, new: &NewReservation<'_>) -> St
     let NewReservation { client, token, lease, hold, seconds, instance, last_ending } = new;
     let ms = seconds.and_then(|seconds| i64::try_from(seconds.saturating_mul(1_000)).ok());
     let sql = "UPDATE tickets SET state = 'reserved', number = number + 1, client = $1, token = $2,
-            lease = $3, reserved_until_ms = {now} + $4, instance = $5, last_ending = $6, hold = $7
+            lease = $3, reserved_until_ms = {now} + $4, instance = $5, last_ending = $6, hold = $7,
+            booking = NULL
         WHERE id = $8 AND number = $9 AND state <> 'booked'";
     let values = [
         (*client).into(),
@@ -161,13 +182,46 @@ pub(super) fn reserve(id: TicketId, number: i64, new: &NewReservation<'_>) -> St
     Statement::new(sql, values)
 }
 
+/// Makes a booking the only one that can sell this reservation, unless another one is under way.
+pub(super) fn start_booking(id: TicketId, number: i64, booking: &str) -> Statement {
+    let sql = concat!(
+        "UPDATE tickets SET booking = $1, booking_ms = {now}
+        WHERE id = $2 AND number = $3 AND state = 'reserved' AND NOT ",
+        is_being_booked!()
+    );
+    Statement::new(sql, [booking.into(), id.0.into(), number.into()])
+}
+
+/// Shows that a booking is still under way.
+pub(super) fn renew_booking(id: TicketId, booking: &str) -> Statement {
+    let sql = "UPDATE tickets SET booking_ms = {now}
+        WHERE booking = $1 AND id = $2 AND state = 'reserved'";
+    Statement::new(sql, [booking.into(), id.0.into()])
+}
+
+/// Gives up a booking; the reservation stays.
+pub(super) fn leave_booking(id: TicketId, booking: &str) -> Statement {
+    let sql = "UPDATE tickets SET booking = NULL
+        WHERE booking = $1 AND id = $2 AND state = 'reserved'";
+    Statement::new(sql, [booking.into(), id.0.into()])
+}
+
+/// Gives up a booking whose reservation is over: nobody can sell it any more.
+pub(super) fn end_reservation(id: TicketId, booking: &str) -> Statement {
+    let sql = "UPDATE tickets SET state = 'available', number = number + 1, client = NULL,
+            token = NULL, lease = NULL, hold = NULL, reserved_until_ms = NULL, booking = NULL,
+            last_ending = 'expired before it was booked'
+        WHERE booking = $1 AND id = $2 AND state = 'reserved'";
+    Statement::new(sql, [booking.into(), id.0.into()])
+}
+
 /// A reservation is over at its end, whatever its lock says: the list shows the ticket again.
-pub(super) fn book(id: TicketId, number: i64, client: &str) -> Statement {
-    let sql = "UPDATE tickets SET state = 'booked', lease = NULL, hold = NULL,
+pub(super) fn book(id: TicketId, number: i64, client: &str, booking: &str) -> Statement {
+    let sql = "UPDATE tickets SET state = 'booked', lease = NULL, hold = NULL, booking = NULL,
             reserved_until_ms = NULL, last_ending = 'released after the sale'
-        WHERE id = $1 AND number = $2 AND client = $3 AND state = 'reserved'
+        WHERE id = $1 AND number = $2 AND client = $3 AND booking = $4 AND state = 'reserved'
             AND (reserved_until_ms IS NULL OR reserved_until_ms > {now})";
-    Statement::new(sql, [id.0.into(), number.into(), client.into()])
+    Statement::new(sql, [id.0.into(), number.into(), client.into(), booking.into()])
 }
 
 pub(super) fn book_unchecked(id: TicketId, client: &str) -> Statement {

@@ -29,7 +29,12 @@ async fn reservation(store: &Store) -> Reservation {
 /// Sells ticket 1 for a payment that was authorised.
 async fn book(store: &Store, reservation: &Reservation, payment: &str) -> Written {
     store.add_payment(payment, ONE, &reservation.client, reservation.number).await.unwrap();
-    store.book(LINE, ONE, reservation, payment, "a").await.unwrap()
+    sell(store, LINE, reservation, payment).await
+}
+
+async fn sell(store: &Store, line: &str, reservation: &Reservation, payment: &str) -> Written {
+    store.start_booking(line, ONE, reservation.number, payment).await.unwrap();
+    store.book(line, ONE, reservation, payment, payment, "a").await.unwrap()
 }
 
 #[tokio::test]
@@ -100,7 +105,7 @@ async fn payments_of_crashed_instances_are_settled() {
     assert_eq!(payments, Payments { authorised: 1, ..Payments::default() }, "it may be under way");
 
     // The instance died between the sale and the capture.
-    store.book(LINE, ONE, &ana, "in flight", "a").await.unwrap();
+    sell(&store, LINE, &ana, "in flight").await;
     // This one died before the sale, and another request of the same client was faster.
     store.add_payment("too late", ONE, "ana", ana.number).await.unwrap();
     store.settle_payments().await.unwrap();
@@ -117,7 +122,7 @@ async fn payment_with_a_sale_is_never_voided() {
     let ana = reservation(&store).await;
     store.add_payment("voided first", ONE, "ana", ana.number).await.unwrap();
     store.void_payment("voided first").await.unwrap();
-    let late = store.book(LINE, ONE, &ana, "voided first", "a").await.unwrap();
+    let late = sell(&store, LINE, &ana, "voided first").await;
     assert_eq!(late, Written::Unmatched, "nobody gets a seat for a payment that is void");
 
     assert_eq!(book(&store, &ana, "sold first").await, Written::Done);
@@ -152,7 +157,7 @@ async fn a_reservation_is_ended_before_its_payment_is_voided() {
     store.transact(over).await.unwrap();
     store.settle_payments().await.unwrap();
     assert_eq!(store.payments().await.unwrap().voided, 1);
-    assert_eq!(store.book(LINE, ONE, &ana, "stopped", "a").await.unwrap(), Written::Unmatched);
+    assert_eq!(sell(&store, LINE, &ana, "stopped").await, Written::Unmatched);
 }
 
 /// Whoever started alone wrote its line into the database, and three that started together all thought
@@ -193,7 +198,7 @@ async fn new_line_ends_old_reservations_and_begins_new_fences() {
     assert_eq!(bo, Written::Done);
     store.add_payment("q", ONE, "ana", ana.number).await.unwrap();
     let ana = Reservation { token: None, ..ana };
-    assert_eq!(store.book("other", ONE, &ana, "q", "a").await.unwrap(), Written::Unmatched);
+    assert_eq!(sell(&store, "other", &ana, "q").await, Written::Unmatched);
 }
 
 /// The fences stayed when the tickets were made again, and so did the locks.
@@ -217,4 +222,45 @@ async fn reservation_that_has_ended_is_not_sold() {
     let over = super::Statement::new("UPDATE tickets SET reserved_until_ms = {now}", []);
     store.transact(over).await.unwrap();
     assert_eq!(book(&store, &ana, "p").await, Written::Unmatched);
+}
+
+/// Two bookings of one client paid at the same time, and the one that was second was told that nothing was
+/// charged.
+#[tokio::test]
+async fn one_booking_of_a_reservation_can_sell_it() {
+    let (_folder, store) = store().await;
+    store.reserve(LINE, ONE, 0, &new("ana", None, 60)).await.unwrap();
+    let start = async |key| store.start_booking(LINE, ONE, 1, key).await.unwrap();
+    assert_eq!(start("first").await, Written::Done);
+    assert!(reservation(&store).await.is_being_booked);
+    assert_eq!(start("second").await, Written::Unmatched);
+
+    // Its instance was stopped.
+    let silent = super::Statement::new("UPDATE tickets SET booking_ms = {now} - 2000", []);
+    store.transact(silent).await.unwrap();
+    assert!(!reservation(&store).await.is_being_booked);
+    assert_eq!(start("second").await, Written::Done);
+    let ana = reservation(&store).await;
+    store.add_payment("p", ONE, "ana", ana.number).await.unwrap();
+    let sale = async |key| store.book(LINE, ONE, &ana, key, "p", "a").await.unwrap();
+    assert_eq!(sale("first").await, Written::Unmatched);
+    assert_eq!(store.renew_booking(ONE, "first").await.unwrap(), Written::Unmatched);
+    assert_eq!(store.leave_booking(ONE, "first").await.unwrap(), Written::Unmatched);
+    let ended = store.end_reservation(LINE, ONE, "first").await.unwrap();
+    assert_eq!(ended, Written::Unmatched, "the reservation is the second one's to end");
+    assert_eq!(sale("second").await, Written::Done);
+}
+
+/// A refusal that was told must stay true, whatever the booking does later.
+#[tokio::test]
+async fn ended_reservation_can_not_be_sold() {
+    let (_folder, store) = store().await;
+    store.reserve(LINE, ONE, 0, &new("ana", None, 60)).await.unwrap();
+    let ana = reservation(&store).await;
+    store.add_payment("p", ONE, "ana", ana.number).await.unwrap();
+    assert_eq!(store.start_booking(LINE, ONE, ana.number, "key").await.unwrap(), Written::Done);
+    assert_eq!(store.end_reservation(LINE, ONE, "key").await.unwrap(), Written::Done);
+    let late = store.book(LINE, ONE, &ana, "key", "p", "a").await.unwrap();
+    assert_eq!(late, Written::Unmatched);
+    assert_eq!(store.ticket(ONE).await.unwrap().unwrap().state, State::Available);
 }
