@@ -262,5 +262,8 @@ async fn ended_reservation_can_not_be_sold() {
     assert_eq!(store.end_reservation(LINE, ONE, "key").await.unwrap(), Written::Done);
     let late = store.book(LINE, ONE, &ana, "key", "p", "a").await.unwrap();
     assert_eq!(late, Written::Unmatched);
-    assert_eq!(store.ticket(ONE).await.unwrap().unwrap().state, State::Available);
+    let (ticket, now_ms) = store.ticket_now(ONE).await.unwrap().unwrap();
+    assert!(ticket.is_available(now_ms));
+    // Whoever asks again is told again that it has expired.
+    assert!(ticket.reserved_by("ana").is_ok_and(|own| own.is_over(now_ms)));
 }
