@@ -34,7 +34,9 @@ async fn book(store: &Store, reservation: &Reservation, payment: &str) -> Writte
 
 async fn sell(store: &Store, line: &str, reservation: &Reservation, payment: &str) -> Written {
     store.start_booking(line, ONE, reservation.number, payment).await.unwrap();
-    store.book(line, ONE, reservation, payment, payment, "a").await.unwrap()
+    let written = store.book(line, ONE, reservation, payment, payment, "a").await.unwrap();
+    store.leave_booking(ONE, payment).await.unwrap();
+    written
 }
 
 #[tokio::test]
