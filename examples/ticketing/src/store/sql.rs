@@ -206,11 +206,10 @@ pub(super) fn leave_booking(id: TicketId, booking: &str) -> Statement {
     Statement::new(sql, [booking.into(), id.0.into()])
 }
 
-/// Gives up a booking whose reservation is over: nobody can sell it any more.
+/// Gives up a booking whose reservation is over: from now on nobody can sell it.
 pub(super) fn end_reservation(id: TicketId, booking: &str) -> Statement {
-    let sql = "UPDATE tickets SET state = 'available', number = number + 1, client = NULL,
-            token = NULL, lease = NULL, hold = NULL, reserved_until_ms = NULL, booking = NULL,
-            last_ending = 'expired before it was booked'
+    let sql = "UPDATE tickets SET booking = NULL, reserved_until_ms =
+            CASE WHEN reserved_until_ms < {now} THEN reserved_until_ms ELSE {now} END
         WHERE booking = $1 AND id = $2 AND state = 'reserved'";
     Statement::new(sql, [booking.into(), id.0.into()])
 }

@@ -34,7 +34,9 @@ async fn book(store: &Store, reservation: &Reservation, payment: &str) -> Writte
 
 async fn sell(store: &Store, line: &str, reservation: &Reservation, payment: &str) -> Written {
     store.start_booking(line, ONE, reservation.number, payment).await.unwrap();
-    store.book(line, ONE, reservation, payment, payment, "a").await.unwrap()
+    let written = store.book(line, ONE, reservation, payment, payment, "a").await.unwrap();
+    store.leave_booking(ONE, payment).await.unwrap();
+    written
 }
 
 #[tokio::test]
@@ -262,5 +264,8 @@ async fn ended_reservation_can_not_be_sold() {
     assert_eq!(store.end_reservation(LINE, ONE, "key").await.unwrap(), Written::Done);
     let late = store.book(LINE, ONE, &ana, "key", "p", "a").await.unwrap();
     assert_eq!(late, Written::Unmatched);
-    assert_eq!(store.ticket(ONE).await.unwrap().unwrap().state, State::Available);
+    let (ticket, now_ms) = store.ticket_now(ONE).await.unwrap().unwrap();
+    assert!(ticket.is_available(now_ms));
+    // Whoever asks again is told again that it has expired.
+    assert!(ticket.reserved_by("ana").is_ok_and(|own| own.is_over(now_ms)));
 }
