@@ -30,6 +30,9 @@ impl World {
         for (wire, frame) in std::mem::take(&mut host.inbox) {
             self.take_frame(id, wire, frame, now);
         }
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.start_tasks(now);
+        }
     }
 
     fn take_frame(&mut self, id: NodeId, wire: WireId, frame: Up, now: Duration) {

@@ -97,7 +97,8 @@ impl World {
             let Some(known) = door.connections.get_mut(&client) else { return };
             if let Some(task) = known.deferred.take() {
                 if let Some(host) = self.hosts.get_mut(&id) {
-                    host.start_zookeeper(wire, task, now);
+                    host.start_zookeeper(wire, task);
+                    self.wake(id);
                 }
                 continue;
             }
@@ -137,7 +138,8 @@ impl World {
                         && let Some(known) = host.zookeeper.connections.get_mut(&client)
                         && let Some(task) = known.deferred.take()
                     {
-                        host.start_zookeeper(wire, task, now);
+                        host.start_zookeeper(wire, task);
+                        self.wake(id);
                     }
                 }
                 Action::Heartbeat(session) => {

@@ -2,6 +2,7 @@
 //! are there, is plain data here.
 
 use crate::checks::Unacknowledged;
+use crate::door::DoorTask;
 use crate::host::{Host, VirtualSink};
 use crate::world::WireId;
 use holdfast_gateway::{CallId, Caller, Input, Resume, Step, Task, Topic, View};
@@ -36,6 +37,8 @@ pub(crate) struct Door {
     pub(crate) sink: Option<VirtualSink>,
     pub(crate) connections: BTreeMap<ClientId, DoorConnection>,
     clients: Rc<RefCell<Clients>>,
+    /// Tasks for the next turn.
+    starts: Vec<(CallId, DoorTask)>,
 }
 
 pub(crate) struct DoorConnection {
@@ -142,11 +145,19 @@ impl Host {
         client
     }
 
-    pub(crate) fn start_zookeeper(&mut self, wire: WireId, task: Box<ClientTask>, now: Duration) {
+    pub(crate) fn start_zookeeper(&mut self, wire: WireId, task: Box<ClientTask>) {
         let call = self.pend(Some(wire), crate::door::Kind::ZooKeeper);
         let clients = self.zookeeper.clients.clone();
-        let task = crate::door::DoorTask::ZooKeeper(ZooKeeperTask { call, task, clients });
-        self.handle(Input::Start { caller: Caller::NODE, call, task, block_for: None }, now);
+        let task = DoorTask::ZooKeeper(ZooKeeperTask { call, task, clients });
+        self.zookeeper.starts.push((call, task));
+    }
+
+    /// Starts the tasks of connections: at the beginning of a turn, as in the server, where they go
+    /// through the inbox. During a turn one could see what listeners have not been told yet.
+    pub(crate) fn start_tasks(&mut self, now: Duration) {
+        for (call, task) in std::mem::take(&mut self.zookeeper.starts) {
+            self.handle(Input::Start { caller: Caller::NODE, call, task, block_for: None }, now);
+        }
     }
 
     /// The open connections without an acknowledged heartbeat.
