@@ -5,7 +5,7 @@
 //! writes, so every timeout on a connection covers it, too.
 
 use bytes::BufMut;
-use holdfast_core::UserName;
+use holdfast_core::{SHARED_USER, UserName};
 use rustix::io::ioctl_fionread;
 use rustix::net::{Shutdown, shutdown};
 use rustls::pki_types::ServerName;
@@ -93,7 +93,8 @@ impl Stream {
         let certificate = tls.connection.peer_certificates()?.first()?;
         let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
         let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
-        UserName::parse(name).ok()
+        // Only the password makes a client that user.
+        UserName::parse(name).ok().filter(|name| name.as_str() != SHARED_USER)
     }
 
     /// How many bytes have arrived in the socket and have not been read. Bytes that were decrypted

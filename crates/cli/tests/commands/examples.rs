@@ -58,6 +58,15 @@ fn before(command: &str) -> &'static str {
             "(holdfast serve --port 9000 --data-dir redis --redis 127.0.0.1:6379 > redis.log 2>&1 &)
              until curl -fso ready http://127.0.0.1:9000/readyz; do sleep 0.1; done"
         }
+        // With users, everybody must log in, so they have a server of their own.
+        "users" => {
+            "echo open > cluster.password; echo hush > nightly.password
+             printf '#!/bin/sh\\n' > job; chmod +x job
+             (holdfast serve --port 9100 --data-dir users --password-file cluster.password \
+                 > users.log 2>&1 &)
+             until curl -fso ready http://127.0.0.1:9100/readyz; do sleep 0.1; done
+             export HOLDFAST_SERVER=http://127.0.0.1:9100 HOLDFAST_PASSWORD_FILE=cluster.password"
+        }
         "accept-move" => "timeout 3 holdfast serve --port 9000 --data-dir old; cp -r old data",
         "revoke" | "break" => "holdfast acquire nightly-report --ttl 5s > held",
         "restore" => {

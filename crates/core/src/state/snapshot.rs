@@ -319,7 +319,7 @@ impl Snapshot {
     }
 
     fn audit(&self) -> impl Iterator<Item = Arc<AuditRecord>> + '_ {
-        self.access.audit().shared().cloned().filter(|_| self.has_access())
+        self.access.audit().shared().filter(|_| self.has_access()).cloned()
     }
 
     fn has_access(&self) -> bool {

@@ -57,6 +57,7 @@ fn every_call_works() {
     operators(&story);
     elections(&story);
     members(&story);
+    users(&story);
     let described = story.get("/openapi.json");
     let described: BTreeSet<String> =
         described["paths"].as_object().unwrap().keys().cloned().collect();
@@ -223,6 +224,41 @@ fn elections(story: &Story) {
     assert_eq!(observer.next().1["leader"]["value"], "ana");
     story.post("/v1/election/resign", &Node::own(&elected));
     assert_eq!(observer.next().1["leader"], Value::Null);
+}
+
+fn users(story: &Story) {
+    assert_eq!(story.get("/v1/whoami"), json!({ "user": null, "rules": null }));
+    let rules = json!([{ "prefix": "jobs/", "rights": ["use", "read"] }]);
+    let role = json!({ "name": "jobs", "rules": rules });
+    assert_eq!(story.post("/v1/roles/set", &role), json!({ "set": "jobs" }));
+    assert_eq!(story.get("/v1/roles"), json!({ "roles": [role] }));
+    let root = json!({ "name": "root", "password": "secret", "roles": ["admin"] });
+    story.post("/v1/users/add", &root);
+    // From now on somebody must be logged in, until the last user is removed.
+    let post = |path: &str, body: Value| {
+        story.note(path);
+        let body = body.to_string();
+        story.node.send_as_user("root", "secret", "POST", path, Some(&body)).ok()
+    };
+    let get = |path: &str| {
+        story.note(path);
+        story.node.send_as_user("root", "secret", "GET", path, None).ok()
+    };
+    let added = post("/v1/users/add_token", json!({ "name": "root", "note": "cron" }));
+    post("/v1/users/remove_token", json!({ "name": "root", "id": added["id"] }));
+    post("/v1/users/set_roles", json!({ "name": "root", "roles": ["admin", "jobs"] }));
+    let shown = json!({
+        "name": "root", "roles": ["admin", "jobs"], "has_password": true, "tokens": [],
+    });
+    assert_eq!(get("/v1/users"), json!({ "users": [shown] }));
+    post("/v1/users/set_password", json!({ "name": "root", "password": "secret" }));
+    let newest = get("/v1/audit?limit=1")["records"][0].clone();
+    assert_eq!((&newest["user"], &newest["action"]), (&json!("root"), &json!("password_set")));
+    post("/v1/users/remove", json!({ "name": "root" }));
+    assert_eq!(
+        story.post("/v1/roles/remove", &json!({ "name": "jobs" })),
+        json!({ "removed": "jobs" })
+    );
 }
 
 fn members(story: &Story) {

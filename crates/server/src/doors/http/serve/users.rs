@@ -10,12 +10,16 @@ use crate::doors::http::translate::fields::{self, WholeNumber};
 use crate::doors::http::translate::show;
 use axum::Json;
 use holdfast_core::{
-    AccessChange, Answer, AuditRecord, Label, Right, Rights, RoleName, Rule, UserName,
+    AccessChange, AccessRefusal, Answer, AuditRecord, Label, Limits, Refusal, Right, Rights,
+    RoleName, Rule, UserName,
 };
 use holdfast_gateway::{ApiError, access_change};
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+/// Rules of one role.
+const RULES_MAX: usize = Limits::DEFAULT.rules_per_role_max;
 
 fn user_name(text: &str) -> Result<UserName, ApiError> {
     UserName::parse(text).map_err(|bad| ApiError::bad(bad.to_string(), "choose another name"))
@@ -221,8 +225,14 @@ impl RuleField {
                 ApiError::bad(format!("there is no right {text:?}"), hint)
             })
         };
+        if self.rights.len() > Right::ALL.len() {
+            return Err(ApiError::bad("a right is named twice", "name each right once"));
+        }
         let rights = self.rights.iter().map(right).collect::<Result<Rights, _>>()?;
         let prefix = if self.prefix.is_empty() { None } else { Some(fields::name(&self.prefix)?) };
+        if rights.is_empty() || (rights.has(Right::Admin) && prefix.is_some()) {
+            return Err(Refusal::Access(AccessRefusal::BadRule).into());
+        }
         Ok(Rule { prefix, rights })
     }
 }
@@ -239,6 +249,10 @@ pub(crate) async fn set_role(
     context: Context,
     JsonBody(sent): JsonBody<RoleBody>,
 ) -> Result<Json<Value>, HttpError> {
+    if sent.rules.len() > RULES_MAX {
+        let message = format!("a role has at most {RULES_MAX} rules");
+        return Err(ApiError::bad(message, "split it into several roles").into());
+    }
     let rules = sent.rules.iter().map(RuleField::parse).collect::<Result<_, _>>()?;
     change(&context, AccessChange::PutRole { role: role_name(&sent.name)?, rules }).await?;
     Ok(Json(json!({ "set": sent.name })))

@@ -31,6 +31,12 @@ pub(super) enum Kind {
     Limit,
     Prefix,
     Id,
+    /// The name of a user or a role.
+    Account,
+    Accounts,
+    Rules,
+    /// A number to begin before, in a query.
+    Before,
 }
 
 impl Kind {
@@ -104,6 +110,29 @@ impl Kind {
             Self::Limit => vec![json!("0"), json!("1001"), json!("-1"), json!("x"), json!("1.5")],
             Self::Prefix => vec![json!("a".repeat(513))],
             Self::Id => vec![json!("0"), json!("-1"), json!("x"), json!("")],
+            Self::Account => vec![
+                json!(""),
+                json!("a b"),
+                json!("-a"),
+                json!("a:b"),
+                json!("a".repeat(65)),
+                json!("ñ"),
+                json!(7),
+                json!(null),
+            ],
+            Self::Accounts => vec![json!("a"), json!([""]), json!(["a b"]), json!([7])],
+            Self::Rules => vec![
+                json!("use:"),
+                json!([{}]),
+                json!([{ "rights": [] }]),
+                json!([{ "rights": ["fly"] }]),
+                json!([{ "rights": ["use", "use", "use", "use", "use"] }]),
+                json!([{ "rights": ["admin"], "prefix": "a" }]),
+                json!([{ "rights": ["use"], "prefix": "a".repeat(513) }]),
+                json!([{ "rights": ["use"], "more": 1 }]),
+                json!(vec![json!({ "rights": ["use"] }); 65]),
+            ],
+            Self::Before => vec![json!("-1"), json!("x"), json!(""), json!("1.5")],
         }
     }
 }

@@ -18,6 +18,12 @@ fn call(path: &'static str, good: Value, fields: &[(&'static str, Kind)]) -> Cal
 const OWN: [(&str, Kind); 3] =
     [("name", Kind::Name), ("fencing_token", Kind::Token), ("secret", Kind::Secret)];
 
+const ACCOUNT: (&str, Kind) = ("name", Kind::Account);
+
+fn ana() -> Value {
+    json!({ "name": "ana" })
+}
+
 /// Every call with a body.
 pub(super) fn posts(own: &Value) -> Vec<Call> {
     let and = |more: &[(&'static str, Kind)]| [OWN.as_slice(), more].concat();
@@ -118,6 +124,30 @@ pub(super) fn posts(own: &Value) -> Vec<Call> {
             &[of_node.as_slice(), &[("force", Kind::Flag)]].concat(),
         ),
         call("/v1/members/transfer", node, &of_node),
+        call(
+            "/v1/users/add",
+            ana(),
+            &[ACCOUNT, ("password", Kind::Text(1_024)), ("roles", Kind::Accounts)],
+        ),
+        call("/v1/users/remove", ana(), &[ACCOUNT]),
+        call("/v1/users/set_password", ana(), &[ACCOUNT, ("password", Kind::Text(1_024))]),
+        call(
+            "/v1/users/set_roles",
+            json!({ "name": "ana", "roles": [] }),
+            &[ACCOUNT, ("roles", Kind::Accounts)],
+        ),
+        call("/v1/users/add_token", ana(), &[ACCOUNT, ("note", Kind::Text(4_096))]),
+        call(
+            "/v1/users/remove_token",
+            json!({ "name": "ana", "id": 1 }),
+            &[ACCOUNT, ("id", Kind::Node)],
+        ),
+        call(
+            "/v1/roles/set",
+            json!({ "name": "jobs", "rules": [{ "rights": ["use"] }] }),
+            &[ACCOUNT, ("rules", Kind::Rules)],
+        ),
+        call("/v1/roles/remove", ana(), &[ACCOUNT]),
     ]
 }
 
@@ -144,6 +174,10 @@ pub(super) fn gets() -> Vec<Call> {
         none("/v1/status"),
         none("/v1/members"),
         none("/v1/backup"),
+        none("/v1/whoami"),
+        none("/v1/users"),
+        none("/v1/roles"),
+        call("/v1/audit", json!({}), &[("before", Kind::Before), ("limit", Kind::Limit)]),
         none("/metrics"),
         none("/healthz"),
         none("/readyz"),
