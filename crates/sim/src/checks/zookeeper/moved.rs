@@ -6,6 +6,9 @@ use crate::checks::{Applied, Violation};
 use holdfast_core::{Effect, NodeEvent};
 use std::collections::BTreeMap;
 
+/// How the names of znodes begin that show tickets of other doors.
+const FOREIGN: &str = "holdfast-ticket-";
+
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     connections: BTreeMap<ClientKey, u64>,
@@ -19,7 +22,10 @@ impl Moved {
     pub(super) fn applied(&mut self, applied: &Applied<'_>) -> Result<(), Violation> {
         for effect in applied.effects {
             let Effect::NodeChanged { path, what, .. } = effect else { continue };
-            if *what == NodeEvent::Deleted {
+            // The znode of another door's ticket is written by the server, with the ticket's label.
+            let of_other_door =
+                path.rsplit('/').next().is_some_and(|name| name.starts_with(FOREIGN));
+            if *what == NodeEvent::Deleted || of_other_door {
                 continue;
             }
             let data = applied.state.node(path).and_then(|node| node.data);
