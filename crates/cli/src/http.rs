@@ -242,7 +242,7 @@ pub(crate) fn hint<'a>(code: &str, said: &'a str) -> &'a str {
         "not_owner" => "use --token and --secret as `holdfast acquire` printed them",
         "would_deadlock" => "take all names in one step: holdfast lock NAME NAME... -- CMD",
         "barred" | "ended" | "other_request" => "use a new --request-id to acquire again",
-        "not_changed" => "`holdfast status` shows the members",
+        "not_changed" if said != "nothing was changed" => "`holdfast status` shows the members",
         _ => said,
     }
 }
